@@ -1,0 +1,141 @@
+//! The command line: what may be typed, and which exit code it ends with.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::runtime::Builder;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{self, ConfigErrors, Loaded};
+use crate::observe::logging::ErrorChain;
+use crate::shutdown;
+
+mod check;
+mod demo;
+mod output;
+mod run;
+mod sandbox;
+
+/// Wrong usage (`EX_USAGE` of sysexits.h).
+const WRONG_USAGE: u8 = 64;
+
+/// The configuration is refused (`EX_CONFIG` of sysexits.h).
+const CONFIG_REFUSED: u8 = 78;
+
+/// Reads the VTEX order feed politely, loses nothing, and delivers every event.
+#[derive(Debug, Parser)]
+#[command(name = "order-feed-agent", version, about, after_help = AFTER_HELP)]
+struct Cli {
+    /// The configuration
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "ORDER_FEED_AGENT_CONFIG",
+        default_value = "/etc/order-feed-agent/config.toml"
+    )]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done; 1 failed while running, or the grace period ran out, or a second signal;
+            64 wrong usage; 78 configuration refused.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Poll, journal, commit and deliver, until stopped by SIGTERM or SIGINT
+    Run,
+    /// Validate the configuration as `run` would; touch nothing
+    Check,
+    /// Serve a local VTEX order feed for trying things out
+    Sandbox(sandbox::SandboxArgs),
+    /// Show the whole job on a sandbox of its own; needs no account and no file
+    Demo(demo::DemoArgs),
+}
+
+/// Why a command did not do its work.
+enum Failure {
+    Config(ConfigErrors),
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+/// A second signal asked to end at once.
+#[derive(Debug, thiserror::Error)]
+#[error("ended at once by a second signal; what was in hand comes back from the feed")]
+struct Interrupted;
+
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+/// Runs the command that `arguments` (the first is the program) ask for.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        // Help and version are no errors. Where they cannot be printed there is nobody to tell.
+        Err(error) => {
+            error.print().ok();
+            return ExitCode::from(if error.use_stderr() { WRONG_USAGE } else { 0 });
+        }
+    };
+    let done = match cli.command {
+        Command::Run => run::run(&cli.config),
+        Command::Check => check::check(&cli.config),
+        Command::Sandbox(arguments) => {
+            block_on(async |shutdown| Ok(sandbox::run(arguments, shutdown).await?))
+        }
+        Command::Demo(arguments) => block_on(async |shutdown| demo::run(arguments, shutdown).await),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Config(errors)) => {
+            for problem in errors.problems() {
+                output::error(problem);
+            }
+            ExitCode::from(CONFIG_REFUSED)
+        }
+        Err(Failure::Failed(error)) => {
+            output::error(ErrorChain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Failure {
+    fn as_error(&self) -> &(dyn Error + 'static) {
+        match self {
+            Self::Config(errors) => errors,
+            Self::Failed(error) => &**error,
+        }
+    }
+}
+
+/// Reads the configuration as every command does that needs one.
+fn load(path: &Path) -> Result<Loaded, Failure> {
+    config::load(path, std::env::vars_os()).map_err(Failure::Config)
+}
+
+/// Runs `work`, whose token the first SIGTERM or SIGINT cancels; a second one ends it at once.
+fn block_on(work: impl AsyncFnOnce(CancellationToken) -> Result<(), Failure>) -> Result<(), Failure> {
+    // One thread is enough: the gate sets the speed, and whatever blocks has threads of its own.
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let second_signal = shutdown::on_signals(shutdown.clone())?;
+        tokio::select! {
+            done = work(shutdown) => done,
+            () = second_signal => Err(Interrupted.into()),
+        }
+    });
+    // A look-up or a disk that hangs must not hold up the end.
+    runtime.shutdown_background();
+    done
+}

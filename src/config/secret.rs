@@ -1,0 +1,125 @@
+//! A text that is never printed, and where it is read.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// A key, a token or a signing secret. It has no `Display` and its `Debug` is `***` (invariant 6).
+#[derive(Clone)]
+pub struct Secret(SecretString);
+
+/// Where a secret was read. Only a file can hold another one while the agent runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// Written in the configuration itself.
+    Literal,
+    File(PathBuf),
+    /// The name of a systemd credential; these are fixed at the start of the unit.
+    Credential(String),
+    /// The name of an environment variable.
+    Env(String),
+}
+
+/// Why there is no secret. The text never holds any of it.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error("{} cannot be read: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{what} holds more than {MAX_BYTES} bytes")]
+    TooLong { what: String },
+    #[error("{what} is empty")]
+    Empty { what: String },
+    #[error("{what} must hold printable ASCII characters without spaces; one newline may end it")]
+    NotPrintable { what: String },
+    #[error("the environment variable {0} is not set")]
+    NotSet(String),
+    #[error("the systemd credential {0} is not there: $CREDENTIALS_DIRECTORY is not set")]
+    NoCredentials(String),
+}
+
+/// The longest header value that servers commonly take.
+const MAX_BYTES: u64 = 8 * 1024;
+
+impl Secret {
+    pub fn new(text: String) -> Self {
+        Self(SecretString::from(text))
+    }
+
+    /// Takes a newline (or CRLF) from the end and a byte order mark from the start, and accepts what may stand in a
+    /// header. `what` names the place in errors.
+    ///
+    /// # Errors
+    ///
+    /// Empty, longer than 8 KiB, or with a space, a control character or a character beyond ASCII.
+    pub fn from_bytes(bytes: &[u8], what: &str) -> Result<Self, SecretError> {
+        let what = || what.to_owned();
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+        let text = bytes.strip_suffix(b"\n").map_or(bytes, |line| line.strip_suffix(b"\r").unwrap_or(line));
+        if text.is_empty() {
+            return Err(SecretError::Empty { what: what() });
+        }
+        if MAX_BYTES < text.len() as u64 {
+            return Err(SecretError::TooLong { what: what() });
+        }
+        match std::str::from_utf8(text) {
+            Ok(text) if text.bytes().all(|b| b.is_ascii_graphic()) => Ok(Self::new(text.to_owned())),
+            Ok(_) | Err(_) => Err(SecretError::NotPrintable { what: what() }),
+        }
+    }
+
+    /// Reads a secret file, as [`Secret::from_bytes`] does.
+    ///
+    /// # Errors
+    ///
+    /// Also where the file is missing, unreadable or something else than a regular file.
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let io = |error| SecretError::Io { path: path.to_owned(), error };
+        // Looked at before it is opened: a named pipe would block.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(SecretError::NotAFile(path.to_owned()));
+        }
+        let mut bytes = Vec::new();
+        File::open(path).map_err(io)?.take(MAX_BYTES + 6).read_to_end(&mut bytes).map_err(io)?;
+        Self::from_bytes(&bytes, &path.display().to_string())
+    }
+
+    /// Reads the value of an environment variable, as [`Secret::from_bytes`] does.
+    ///
+    /// # Errors
+    ///
+    /// Also where the variable is not set.
+    pub fn from_variable(name: &str, value: Option<&OsStr>) -> Result<Self, SecretError> {
+        let value = value.ok_or_else(|| SecretError::NotSet(name.to_owned()))?;
+        Self::from_bytes(value.as_bytes(), &format!("the environment variable {name}"))
+    }
+
+    /// The secret itself, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+/// Whether others than the owner can read the file; `false` where that cannot be told.
+pub(super) fn is_exposed(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o044 != 0)
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose() == other.expose()
+    }
+}

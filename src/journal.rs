@@ -1,0 +1,160 @@
+//! The journal: where every event is kept, and the only maker of [`Journaled`].
+//!
+//! It also keeps how far each sink has come, in the same transactions, so that progress and events never disagree.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::event::{Handle, Item};
+
+pub use sqlite::SqliteJournal;
+
+mod schema;
+mod sqlite;
+
+/// Proof that an event is on stable storage, and the handle that commits it.
+///
+/// A commit cannot be undone, so the feed takes only this (invariant 1), and only the journal, after its
+/// transaction is synced, can make one:
+///
+/// ```compile_fail
+/// let handle = order_feed_agent::event::Handle::new("a handle that was never journaled".to_owned());
+/// let journaled = order_feed_agent::journal::Journaled { handle };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journaled {
+    handle: Handle,
+}
+
+impl Journaled {
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+/// The batch of one receive, and what the journal must know of it.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The feed's name in the configuration.
+    pub account: String,
+    /// What the envelope calls the source: `<base_url>/api/orders/feed`.
+    pub source: String,
+    pub items: Vec<Item>,
+    pub received_at: Timestamp,
+    /// How long VTEX may hide an item: within it an event that nothing identifies is taken for its own duplicate.
+    pub lease: Duration,
+}
+
+/// What became of a batch. Every item that had a handle is in `journaled`, duplicates and quarantined ones too:
+/// their handles are as good as any to make the feed forget them.
+#[derive(Debug, Default)]
+pub struct Appended {
+    pub journaled: Vec<Journaled>,
+    /// Events that were not in the journal before.
+    pub n_new: usize,
+    pub n_duplicates: usize,
+    /// Items that no event can be made of, seen for the first time; each with its reason in words.
+    pub quarantined: Vec<String>,
+    /// The keys of all events and the hashes of all unusable items of the batch.
+    pub keys: Vec<[u8; 16]>,
+}
+
+/// An event as the journal kept it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its place in the journal; grows, is never used again.
+    pub seq: i64,
+    /// Stable across redelivery, restart and replay.
+    pub id: [u8; 16],
+    pub account: String,
+    pub source: String,
+    pub order_id: String,
+    pub state: String,
+    pub current_change: Option<Timestamp>,
+    pub received_at: Timestamp,
+    /// Whether the journal holds a newer change of the same order.
+    pub superseded: bool,
+    /// The item as received, in one line, without its handle.
+    pub item: String,
+}
+
+/// How far a sink has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Every event up to and including this place is delivered.
+    pub seq: i64,
+    /// Where the sink's own medium stood at that moment.
+    pub mark: Option<Mark>,
+}
+
+/// Where a sink goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    pub progress: Progress,
+    /// How many journaled events the sink will not get because it was added after others; 0 for a known sink.
+    pub n_skipped: u64,
+}
+
+/// A file and its length: what is behind it was written after the progress was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub inode: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Keeps events and progress for good.
+pub trait Journal: Send + Sync {
+    /// Stores a batch in one synced transaction, dropping the events it knows. Inside the batch the events of an
+    /// order are stored in the order of their `currentChange`.
+    ///
+    /// Runs to its end even if the future is dropped.
+    fn append(&self, batch: Batch) -> impl Future<Output = Result<Appended, JournalError>> + Send;
+
+    /// Proves that the journal can be written: one synced write that changes nothing else.
+    fn probe(&self) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// The events behind `seq` in journal order: at most `max_events`, and no more once they hold `max_bytes`.
+    fn entries_after(
+        &self,
+        seq: i64,
+        max_events: usize,
+        max_bytes: usize,
+    ) -> impl Future<Output = Result<Vec<Entry>, JournalError>> + Send;
+
+    /// Where a sink goes on. The first sink ever starts at the beginning of the journal, a later one at its end.
+    fn resume(&self, sink: &str) -> impl Future<Output = Result<Resume, JournalError>> + Send;
+
+    fn record_progress(
+        &self,
+        sink: &str,
+        progress: Progress,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Changes with every append that stored something new.
+    fn appended(&self) -> watch::Receiver<()>;
+}
+
+/// The journal could not be opened or used. Its file is left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("journal {}: cannot open", path.display())]
+    Open { path: PathBuf, source: std::io::Error },
+    #[error("journal {}: {}", path.display(), what)]
+    NotAFile { path: PathBuf, what: &'static str },
+    #[error("journal {}: in use by another agent (process {holder}); only one may run on a journal", path.display())]
+    Locked { path: PathBuf, holder: String },
+    #[error("journal {}: written by a newer version (schema {found}, this binary knows up to {known}); install that version again", path.display())]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("journal {}: this is a database of another program", path.display())]
+    Foreign { path: PathBuf },
+    #[error("journal {}: {doing}", path.display())]
+    Sqlite { path: PathBuf, doing: &'static str, source: rusqlite::Error },
+    /// The thread that did the work panicked.
+    #[error("journal {}: the storage task ended early", path.display())]
+    Task { path: PathBuf },
+}

@@ -1,0 +1,96 @@
+//! The tables, and the steps from one version of them to the next.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+/// "OFA!", so that a database of another program is recognised and left alone.
+pub(super) const APPLICATION_ID: i64 = 0x4f46_4121;
+
+/// `STEPS[n]` leads from version n to n + 1. A step that was released is never changed.
+const STEPS: &[&str] = &[FIRST];
+
+/// The version that this binary reads and writes.
+pub(super) const VERSION: i64 = STEPS.len() as i64;
+
+/// - `events`: AUTOINCREMENT, so that a place is not used again once its event is pruned.
+/// - `keys`: what deduplicates. It outlives the events, and starts with the hour so that inserts stay local.
+/// - `quarantine`: items that no event can be made of.
+/// - `sinks`: progress, with the file and its length where the sink is a file.
+/// - `probe`: the one row that a probe writes.
+const FIRST: &str = "
+    CREATE TABLE sources (id INTEGER PRIMARY KEY, url TEXT NOT NULL UNIQUE) STRICT;
+    CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id BLOB NOT NULL,
+        account TEXT NOT NULL,
+        source INTEGER NOT NULL REFERENCES sources (id),
+        order_id TEXT NOT NULL,
+        state TEXT NOT NULL,
+        current_change_ns INTEGER,
+        received_at_ms INTEGER NOT NULL,
+        item TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX events_by_order ON events (account, order_id, seq);
+    CREATE TABLE keys (
+        hour INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        seen_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (hour, hash)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE quarantine (
+        hash BLOB PRIMARY KEY NOT NULL,
+        account TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        item TEXT NOT NULL,
+        times INTEGER NOT NULL,
+        first_at_ms INTEGER NOT NULL,
+        last_at_ms INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE sinks (
+        name TEXT PRIMARY KEY NOT NULL,
+        seq INTEGER NOT NULL,
+        inode INTEGER,
+        length INTEGER
+    ) STRICT;
+    CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), at_ms INTEGER NOT NULL) STRICT;
+";
+
+/// Whose database a file is, read without changing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Nothing in it yet.
+    Nobody,
+    Ours {
+        version: i64,
+    },
+    Newer {
+        version: i64,
+    },
+    Foreign,
+}
+
+pub(super) fn owner(connection: &Connection) -> rusqlite::Result<Owner> {
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let application_id = pragma("application_id")?;
+    let version = pragma("user_version")?;
+    let n_objects: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok(match application_id {
+        0 if version == 0 && n_objects == 0 => Owner::Nobody,
+        APPLICATION_ID if version <= VERSION => Owner::Ours { version },
+        APPLICATION_ID => Owner::Newer { version },
+        _ => Owner::Foreign,
+    })
+}
+
+/// Brings the tables from `version` to [`VERSION`] in one transaction.
+pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+    if version == VERSION {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or_default()) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
+}

@@ -1,0 +1,81 @@
+//! What is read back: events in journal order, and where a sink goes on.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+
+use crate::journal::{Entry, Mark, Progress, Resume};
+
+/// A newer change is one with a later date; where a date is missing, one that was journaled later.
+const ENTRIES_AFTER: &str = "
+    SELECT seq, e.id, account, url, order_id, state, current_change_ns, received_at_ms, item, EXISTS (
+        SELECT 1 FROM events newer
+        WHERE newer.account = e.account AND newer.order_id = e.order_id AND newer.seq <> e.seq
+            AND coalesce(newer.current_change_ns > e.current_change_ns, newer.seq > e.seq)
+    )
+    FROM events e JOIN sources ON sources.id = e.source
+    WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+
+pub(super) fn entries_after(
+    connection: &Connection,
+    seq: i64,
+    max_events: usize,
+    max_bytes: usize,
+) -> rusqlite::Result<Vec<Entry>> {
+    let mut statement = connection.prepare_cached(ENTRIES_AFTER)?;
+    let mut rows = statement.query(params![seq, i64::try_from(max_events).unwrap_or(i64::MAX)])?;
+    let (mut entries, mut n_bytes) = (Vec::new(), 0);
+    while n_bytes < max_bytes
+        && let Some(row) = rows.next()?
+    {
+        let entry = entry(row)?;
+        n_bytes += entry.item.len();
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// Notes a sink that is new, so that it is the first one only once.
+pub(super) fn resume(connection: &mut Connection, sink: &str) -> rusqlite::Result<Resume> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let known = transaction
+        .query_row("SELECT seq, inode, length FROM sinks WHERE name = ?1", [sink], |row| {
+            let (inode, length): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let mark = inode
+                .zip(length)
+                .map(|(inode, length)| Mark { inode: inode.cast_unsigned(), length: length.cast_unsigned() });
+            Ok(Progress { seq: row.get(0)?, mark })
+        })
+        .optional()?;
+    if let Some(progress) = known {
+        return Ok(Resume { progress, n_skipped: 0 });
+    }
+    let is_first: bool =
+        transaction.query_row("SELECT NOT EXISTS (SELECT 1 FROM sinks)", [], |row| row.get(0))?;
+    let (seq, n_skipped): (i64, i64) = if is_first {
+        (0, 0)
+    } else {
+        transaction.query_row("SELECT coalesce(max(seq), 0), count(*) FROM events", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?
+    };
+    transaction.execute("INSERT INTO sinks (name, seq) VALUES (?1, ?2)", params![sink, seq])?;
+    transaction.commit()?;
+    Ok(Resume { progress: Progress { seq, mark: None }, n_skipped: n_skipped.unsigned_abs() })
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+    Ok(Entry {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        account: row.get(2)?,
+        source: row.get(3)?,
+        order_id: row.get(4)?,
+        state: row.get(5)?,
+        current_change: row
+            .get::<_, Option<i64>>(6)?
+            .and_then(|ns| Timestamp::from_nanosecond(ns.into()).ok()),
+        received_at: Timestamp::from_millisecond(row.get(7)?).unwrap_or_default(),
+        item: row.get(8)?,
+        superseded: row.get(9)?,
+    })
+}

@@ -1,0 +1,59 @@
+//! An agent that reads the VTEX order feed (Feed v3), makes every event durable, commits it, and delivers it.
+//!
+//! # The one idea: journal first
+//!
+//! ```text
+//! VTEX feed ──receive──► journal ──commit──► VTEX feed
+//!                           └──deliver──► sinks
+//! ```
+//!
+//! A received event is leased: hidden from other readers until its lease lapses, then it comes back. It is journaled
+//! in a synced transaction, and only then is its handle committed. Delivery reads the journal, never the feed.
+//!
+//! # The map, in reading order
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`event`] | the words: event, key, handle, leased item |
+//! | [`policy`] | every decision, pure: what a failure means, how long to wait, how fast to go |
+//! | [`vtex`] | one attempt at VTEX: the HTTP client, the feed |
+//! | [`account`] | one feed's loop (receive → journal → commit → wait) and the gate of its VTEX account |
+//! | [`journal`] | what is kept for good, and the only maker of [`journal::Journaled`] |
+//! | [`delivery`] | one worker a sink, reading the journal |
+//! | [`sink`] | where events go |
+//! | [`run`] | the composition root; stopping |
+//! | [`config`], [`cli`], [`shutdown`], [`observe`] | what surrounds it |
+//! | [`sandbox`] | a local VTEX, and the in-memory feed of the tests |
+//!
+//! Follow one event: [`account`] (`poll`) → [`vtex::feed`] → [`journal`] (`sqlite/append`) → [`delivery`] →
+//! [`sink`] (`file`).
+//!
+//! After a 429: what it means is decided in [`policy::classify`], `account/poll` closes the gate for
+//! [`account::gate::PAUSE`], and [`account::Gate`] lets nothing pass until then.
+//!
+//! # Invariants
+//!
+//! 1. Only what is journaled and synced is committed: [`vtex::feed::Feed::commit`] takes only
+//!    [`journal::Journaled`].
+//! 2. No request of an account leaves before its gate opens; none within a pause.
+//! 3. No two polls of a feed start closer than `poll.interval`, counted from the end of the last.
+//! 4. [`policy`] is pure: no clock, no generator, no IO, no logging.
+//! 5. Nothing is unbounded: bodies, batches, drains, log fields, key tables.
+//! 6. A secret has no `Display` and a redacted `Debug`; app token, handles and order contents are in no log, error or
+//!    journal.
+//! 7. Shutdown races the waiting, never the work: a received batch is journaled and its commit tried.
+//! 8. Every loop that can fail waits before it goes round.
+
+pub mod account;
+pub mod cli;
+pub mod config;
+pub mod delivery;
+pub mod event;
+pub mod journal;
+pub mod observe;
+pub mod policy;
+pub mod run;
+pub mod sandbox;
+pub mod shutdown;
+pub mod sink;
+pub mod vtex;

@@ -1,0 +1,10 @@
+//! The binary and the library, tried from outside.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod binary;
+mod config;
+mod contract;
+mod sandbox;
+mod strace;
+mod support;
+mod vtex;

@@ -1,0 +1,137 @@
+//! The sandbox over real sockets, spoken to in raw HTTP.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use order_feed_agent::sandbox::{Options, Sandbox};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+#[tokio::test]
+async fn five_hundred_waiting_events_are_each_received_and_committed_once() {
+    let (sandbox, client, _stop) =
+        start(Options { count: 500, visibility: Duration::from_secs(3_600), ..Options::default() }).await;
+    let mut seen = BTreeSet::new();
+    loop {
+        let batch = client.receive().await;
+        if batch.is_empty() {
+            break;
+        }
+        assert!(batch.len() <= 10);
+        batch.iter().for_each(|item| assert!(seen.insert(item["eventId"].to_string()), "twice: {item}"));
+        assert_eq!(client.commit(&batch).await, (200, String::new()));
+    }
+    assert_eq!(seen.len(), 500);
+    let ledger = sandbox.ledger();
+    assert_eq!((ledger.enqueued, ledger.received, ledger.committed, ledger.waiting), (500, 500, 500, 0));
+    let committed = ledger.committed_events().map(|event| Value::from(event.event_id.as_str()).to_string());
+    assert_eq!(committed.collect::<BTreeSet<_>>(), seen);
+}
+
+#[tokio::test]
+async fn an_uncommitted_event_comes_back_with_a_new_handle_and_the_old_one_commits_nothing() {
+    let visibility = Duration::from_millis(50);
+    let (sandbox, client, _stop) = start(Options { count: 1, visibility, ..Options::default() }).await;
+    let first = client.receive().await.remove(0);
+    let second = loop {
+        if let Some(item) = client.receive().await.pop() {
+            break item;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(first["eventId"], second["eventId"]);
+    assert_ne!(first["handle"], second["handle"]);
+    assert_eq!(client.commit(&[first]).await.0, 200);
+    assert_eq!((sandbox.ledger().committed, sandbox.ledger().waiting), (0, 1));
+}
+
+#[tokio::test]
+async fn an_item_has_the_documented_fields_and_a_handle_of_real_length() {
+    let (_sandbox, client, _stop) = start(Options { count: 10, ..Options::default() }).await;
+    for item in client.receive().await {
+        let fields: Vec<&String> = item.as_object().unwrap().keys().collect();
+        let documented =
+            ["currentChange", "domain", "eventId", "handle", "lastChange", "lastState", "orderId", "state"];
+        assert_eq!(fields, documented);
+        let length = item["handle"].as_str().unwrap().len();
+        assert!((1_300..1_500).contains(&length), "{length}");
+    }
+}
+
+#[tokio::test]
+async fn the_configuration_tells_visibility_and_backlog() {
+    let visibility = Duration::from_secs(240);
+    let (_sandbox, client, _stop) = start(Options { count: 12, visibility, ..Options::default() }).await;
+    client.receive().await;
+    let (status, body) = client.ask("GET", "/api/orders/feed/config", "").await;
+    let config: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status, 200);
+    assert_eq!(config["queue"]["visibilityTimeoutInSeconds"], 240);
+    assert_eq!(config["quantity"], 12, "hidden messages count");
+    assert!(config["approximateAgeOfOldestMessageInSeconds"].is_f64());
+}
+
+#[tokio::test]
+async fn shutdown_ends_an_idle_connection_and_serve_returns() {
+    let (_sandbox, client, stop) = start(Options::default()).await;
+    let mut idle = TcpStream::connect(client.address).await.unwrap();
+    drop(stop.shutdown);
+    stop.served.await.unwrap();
+    assert_eq!(idle.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+/// Stops the server when it is dropped.
+struct Stop {
+    shutdown: DropGuard,
+    served: JoinHandle<()>,
+}
+
+struct Client {
+    address: SocketAddr,
+}
+
+async fn start(options: Options) -> (Sandbox, Client, Stop) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sandbox = Sandbox::new(options);
+    let shutdown = CancellationToken::new();
+    let server = sandbox.clone();
+    let served = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { server.serve(listener, shutdown).await }
+    });
+    (sandbox, Client { address }, Stop { shutdown: shutdown.drop_guard(), served })
+}
+
+impl Client {
+    async fn receive(&self) -> Vec<Value> {
+        let (status, body) = self.ask("GET", "/api/orders/feed?maxlot=10", "").await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    async fn commit(&self, items: &[Value]) -> (u16, String) {
+        let handles: Vec<&Value> = items.iter().map(|item| &item["handle"]).collect();
+        self.ask("POST", "/api/orders/feed", &json!({ "handles": handles }).to_string()).await
+    }
+
+    /// Status and body.
+    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: sandbox\r\nX-VTEX-API-AppKey: vtexappkey-mystore-ABCDEF\r\n\
+             X-VTEX-API-AppToken: token\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+}
