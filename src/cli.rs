@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,7 @@ use crate::config::{self, ConfigErrors, Loaded};
 use crate::observe::logging::ErrorChain;
 use crate::shutdown;
 
-mod check;
+pub mod check;
 mod demo;
 mod output;
 mod run;
@@ -52,16 +53,28 @@ enum Command {
     /// Poll, journal, commit and deliver, until stopped by SIGTERM or SIGINT
     Run,
     /// Validate the configuration as `run` would; touch nothing
-    Check,
+    Check(CheckArgs),
     /// Serve a local VTEX order feed for trying things out
     Sandbox(sandbox::SandboxArgs),
     /// Show the whole job on a sandbox of its own; needs no account and no file
     Demo(demo::DemoArgs),
 }
 
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Show the effective configuration, each value with where it came from; secrets as `***`
+    #[arg(long)]
+    print: bool,
+    /// Show the JSON Schema of the configuration
+    #[arg(long, conflicts_with = "print")]
+    schema: bool,
+}
+
 /// Why a command did not do its work.
 enum Failure {
     Config(ConfigErrors),
+    /// The configuration is refused, and the reasons have been printed.
+    Refused,
     Failed(Box<dyn Error + Send + Sync>),
 }
 
@@ -88,7 +101,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let done = match cli.command {
         Command::Run => run::run(&cli.config),
-        Command::Check => check::check(&cli.config),
+        Command::Check(arguments) => self::check(&cli.config, &arguments),
         Command::Sandbox(arguments) => {
             block_on(async |shutdown| Ok(sandbox::run(arguments, shutdown).await?))
         }
@@ -102,6 +115,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::from(CONFIG_REFUSED)
         }
+        Err(Failure::Refused) => ExitCode::from(CONFIG_REFUSED),
         Err(Failure::Failed(error)) => {
             output::error(ErrorChain(&*error));
             ExitCode::FAILURE
@@ -109,12 +123,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-impl Failure {
-    fn as_error(&self) -> &(dyn Error + 'static) {
-        match self {
-            Self::Config(errors) => errors,
-            Self::Failed(error) => &**error,
-        }
+fn check(path: &Path, arguments: &CheckArgs) -> Result<(), Failure> {
+    let options = match arguments {
+        CheckArgs { schema: true, .. } => check::Options::Schema,
+        CheckArgs { print: true, .. } => check::Options::Print,
+        CheckArgs { .. } => check::Options::Validate,
+    };
+    match check::check(path, std::env::vars_os(), options, &mut io::stdout(), &mut io::stderr())? {
+        check::Verdict::Accepted => Ok(()),
+        check::Verdict::Refused => Err(Failure::Refused),
     }
 }
 

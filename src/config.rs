@@ -1,100 +1,34 @@
 //! The configuration: one TOML file and the environment become a [`Config`] in which every value is valid.
 //!
-//! [`load`] reads the sources into a raw mirror (`raw`) and validates it. Whatever exists as a [`Config`] may be
+//! [`load`] lays the layers over each other (`layers`), reads them into a raw mirror (`read`, `raw`) and validates
+//! it (`validate`). Whatever exists as a [`Config`] may be
 //! used without another check; the keys, defaults and ranges are those of `config.example.toml`.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::Url;
 
-use environment::Variables;
-use file::ReadError;
-use layers::{KeyPath, Layers};
-use origin::Origin;
+pub use load::{Inspection, Loaded, Settings, inspect, load, settings};
 pub use problem::{ConfigErrors, Problem, Warning};
-use raw::RawConfig;
+pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
-use validate::Remarks;
+pub use show::Setting;
 
 mod complete;
 mod environment;
 mod file;
 mod layers;
+mod load;
 mod origin;
 mod problem;
 mod raw;
 mod read;
+mod schema;
 mod secret;
+mod show;
 mod validate;
-
-/// A valid configuration and what its user should know about it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
-    pub config: Config,
-    pub warnings: Vec<Warning>,
-}
-
-/// Reads and validates the configuration: defaults, then the file, then `ORDER_FEED_AGENT__…` of the environment.
-/// Secrets are fetched from where they are. Nothing is written and no request is sent.
-///
-/// # Errors
-///
-/// Every problem found; where the file is no TOML, only what is wrong with that.
-pub fn load(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Loaded, ConfigErrors> {
-    let file = path.display().to_string();
-    let variables: Variables = env.into_iter().collect();
-    let problem = |(origin, key, message): (Origin, KeyPath, String)| {
-        Problem::new(&file, origin, key.join("."), message)
-    };
-
-    let text = file::read(path).map_err(|error| ConfigErrors::new(vec![unreadable(&file, &error)]))?;
-    let (layers, problems) = Layers::new(&text, &variables)
-        .map_err(|problems| ConfigErrors::new(problems.into_iter().map(problem).collect()))?;
-    let mut problems: Vec<Problem> = problems.into_iter().map(problem).collect();
-
-    let merged = layers.merged().map_err(|error| {
-        ConfigErrors::new(vec![Problem::new(&file, Origin::Default, String::new(), error.to_string())])
-    })?;
-    let (config, Remarks { wrong, doubtful }) = evaluate(merged, &variables);
-    problems.extend(wrong.into_iter().map(|(key, message)| problem((layers.origin(&key), key, message))));
-    let mut warnings: Vec<Warning> = doubtful
-        .into_iter()
-        .map(|(key, message)| {
-            let key = layers.given_key(&key);
-            Warning::new(&file, layers.origin(key), key.join("."), message)
-        })
-        .collect();
-    warnings.sort();
-    warnings.dedup();
-    match config {
-        Some(config) if problems.is_empty() => Ok(Loaded { config, warnings }),
-        Some(_) | None => Err(ConfigErrors::new(problems)),
-    }
-}
-
-fn evaluate(merged: config::Value, variables: &Variables) -> (Option<Config>, Remarks) {
-    let mut first = read::read_all::<RawConfig>(merged);
-    let mut wrong = first.wrong;
-    wrong.extend(complete::complete(&mut first.tree));
-    let second = read::read_all::<RawConfig>(first.tree);
-    wrong.extend(second.wrong);
-    let mut remarks = Remarks { wrong, doubtful: Vec::new() };
-    let config = second.raw.and_then(|raw| validate::validate(raw, variables, &mut remarks));
-    (config, remarks)
-}
-
-fn unreadable(file: &str, error: &ReadError) -> Problem {
-    let origin = match error {
-        ReadError::Io(_) | ReadError::TooLong => Origin::Default,
-        ReadError::NotUtf8 { line, column } => Origin::File { line: *line, column: *column },
-    };
-    Problem::new(file, origin, String::new(), error.to_string())
-}
 
 /// Everything the agent was told, valid as a whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,6 +80,28 @@ pub struct Requests {
     pub connect_timeout: Duration,
     /// Bytes of a body after decompression.
     pub max_body: u64,
+    pub proxy: Proxy,
+    /// Authorities trusted besides the system's.
+    pub ca_file: Option<CaFile>,
+}
+
+/// Which proxy requests go through.
+#[derive(Clone, PartialEq)]
+pub enum Proxy {
+    /// None, whatever the environment says.
+    None,
+    /// The one that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name.
+    Env,
+    /// `http` or `https`; its user and password are a secret.
+    Url(Url),
+}
+
+/// Certificates as they were when the configuration was read, so that a reload notices new ones.
+#[derive(Clone, PartialEq)]
+pub struct CaFile {
+    pub path: PathBuf,
+    /// At least one certificate that the TLS library accepts, as PEM.
+    pub pem: Vec<u8>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -176,6 +132,8 @@ pub struct Log {
     /// A level or a filter, as `tracing_subscriber::EnvFilter` reads it.
     pub level: String,
     pub format: LogFormat,
+    /// Files beside stdout.
+    pub files: Option<LogFiles>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,6 +143,37 @@ pub enum LogFormat {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+pub struct LogFiles {
+    pub directory: PathBuf,
+    pub rotation: LogRotation,
+    /// At least 1.
+    pub max_files: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogRotation {
+    Hourly,
+    Daily,
+}
+
+#[derive(Debug, Clone, PartialEq)]
 pub struct Shutdown {
+    /// At most the unit's stop timeout.
     pub grace: Duration,
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Env => f.write_str("Env"),
+            Self::Url(url) => write!(f, "Url({:?})", url.host_str()),
+        }
+    }
+}
+
+impl fmt::Debug for CaFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaFile").field("path", &self.path).finish_non_exhaustive()
+    }
 }

@@ -21,8 +21,9 @@
 //! | [`journal`] | what is kept for good, and the only maker of [`journal::Journaled`] |
 //! | [`delivery`] | one worker a sink, reading the journal |
 //! | [`sink`] | where events go |
-//! | [`run`] | the composition root; stopping |
-//! | [`config`], [`cli`], [`shutdown`], [`observe`] | what surrounds it |
+//! | [`run`] | the composition root: starting, reloading, stopping |
+//! | [`config`], [`cli`], [`shutdown`] | what the user says |
+//! | [`observe`] | what the agent says: logs, systemd, the watchdog |
 //! | [`sandbox`] | a local VTEX, and the in-memory feed of the tests |
 //!
 //! Follow one event: [`account`] (`poll`) → [`vtex::feed`] → [`journal`] (`sqlite/append`) → [`delivery`] →

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::config;
+use crate::observe::liveness::Heartbeat;
 use crate::policy::pace::Pace;
 
 /// How long an account is silent after a 429, as VTEX asks ("wait about a minute").
@@ -21,15 +21,24 @@ struct State {
     paused_until: Option<Instant>,
 }
 
+impl Default for Gate {
+    /// A gate of one request a second, until its pace is set.
+    fn default() -> Self {
+        Self { state: Mutex::new(State { pace: Pace::new(1.0, 1), paused_until: None }) }
+    }
+}
+
 impl Gate {
-    pub fn new(requests: &config::Requests) -> Self {
-        let pace = Pace::new(requests.per_second, requests.burst);
-        Self { state: Mutex::new(State { pace, paused_until: None }) }
+    /// Puts another pace in force; a pause goes on.
+    pub fn set_pace(&self, per_second: f64, burst: u32) {
+        self.lock().pace = Pace::new(per_second, burst);
     }
 
-    /// Waits until a request may leave, and takes its place. Cancel safe: no place is taken before it returns.
-    pub async fn pass(&self) {
+    /// Waits until a request may leave, and takes its place; the heart beats as long as the wait is a known one.
+    /// Cancel safe: no place is taken before it returns.
+    pub async fn pass(&self, heartbeat: &Heartbeat) {
         while let Err(until) = self.try_pass(Instant::now()) {
+            heartbeat.due_within(until.saturating_duration_since(Instant::now()));
             sleep_until(until).await;
         }
     }
@@ -58,32 +67,39 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn gate(per_second: f64) -> Gate {
-        Gate::new(&config::Requests {
-            per_second,
-            burst: 1,
-            timeout: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(10),
-            max_body: 1024,
-        })
-    }
+    use crate::observe::liveness::Liveness;
 
     #[tokio::test(start_paused = true)]
     async fn requests_are_spaced() {
-        let (gate, start) = (gate(10.0), Instant::now());
+        let (gate, heartbeat, start) =
+            (Gate::default(), Liveness::default().register("test"), Instant::now());
+        gate.set_pace(10.0, 1);
         for _ in 0..11 {
-            gate.pass().await;
+            gate.pass(&heartbeat).await;
         }
         assert!(Duration::from_secs(1) <= start.elapsed() && start.elapsed() < Duration::from_millis(1050));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_passes_within_a_pause() {
-        let (gate, start) = (gate(10.0), Instant::now());
+    async fn nothing_passes_within_a_pause_whatever_becomes_of_the_pace() {
+        let (gate, heartbeat, start) =
+            (Gate::default(), Liveness::default().register("test"), Instant::now());
         gate.pause(start, PAUSE);
         gate.pause(start, Duration::from_secs(1));
-        gate.pass().await;
+        gate.set_pace(10.0, 1);
+        gate.pass(&heartbeat).await;
         assert_eq!(start.elapsed(), PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_waits_out_a_pause_is_not_overdue() {
+        let (gate, liveness) = (Gate::default(), Liveness::default());
+        let heartbeat = liveness.register("test");
+        gate.pause(Instant::now(), Duration::from_secs(7200));
+        tokio::select! {
+            () = gate.pass(&heartbeat) => {}
+            () = tokio::time::sleep(Duration::from_secs(7000)) => {}
+        }
+        assert_eq!(liveness.overdue(Instant::now()), []);
     }
 }

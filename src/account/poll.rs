@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::Account;
 use super::gate::PAUSE;
+use super::{Account, JOURNAL_PATIENCE};
 use crate::event::Item;
 use crate::journal::{Appended, Batch, Journal, Journaled};
 use crate::observe::logging::ErrorChain;
@@ -73,7 +73,7 @@ impl Ended {
 
 /// Receives, journals and commits batch after batch until there is a reason to end.
 pub(super) async fn poll<F: Feed, J: Journal>(
-    account: &Account<F, J>,
+    account: &Account<'_, F, J>,
     shutdown: &CancellationToken,
 ) -> Report {
     let mut poll = Poll::new(account, shutdown);
@@ -86,7 +86,7 @@ pub(super) async fn poll<F: Feed, J: Journal>(
 }
 
 struct Poll<'a, F, J> {
-    account: &'a Account<F, J>,
+    account: &'a Account<'a, F, J>,
     shutdown: &'a CancellationToken,
     seen: HashSet<[u8; 16]>,
     progress_at: Instant,
@@ -94,7 +94,7 @@ struct Poll<'a, F, J> {
 }
 
 impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
-    fn new(account: &'a Account<F, J>, shutdown: &'a CancellationToken) -> Self {
+    fn new(account: &'a Account<'a, F, J>, shutdown: &'a CancellationToken) -> Self {
         let started = Instant::now();
         let report = Report {
             started,
@@ -140,9 +140,13 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
 
     async fn receive(&mut self) -> Result<Vec<Item>, Ended> {
         let account = self.account;
-        self.shutdown.run_until_cancelled(account.gate.pass()).await.ok_or(Ended::Shutdown)?;
+        self.shutdown
+            .run_until_cancelled(account.gate.pass(account.heartbeat))
+            .await
+            .ok_or(Ended::Shutdown)?;
         self.report.requests += 1;
         let sent = Instant::now();
+        account.heartbeat.due_within(account.request_timeout);
         let answer = account.feed.receive(account.poll.batch_size, self.shutdown).await;
         let items = answer.map_err(|error| self.failed(Operation::Receive, sent, &error))?;
         self.report.received += items.len() as u64;
@@ -158,6 +162,7 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
             received_at: Timestamp::now(),
             lease: LEASE,
         };
+        account.heartbeat.due_within(JOURNAL_PATIENCE);
         let appended = account.journal.append(batch).await.map_err(|error| {
             error!(
                 event = "journal.blocked", account = account.name, error = %ErrorChain(&error),
@@ -186,12 +191,13 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
         };
         tokio::select! {
             biased;
-            () = account.gate.pass() => {}
+            () = account.gate.pass(account.heartbeat) => {}
             // The gate is paused: what is not committed comes back, and the journal knows it.
             () = abandoned => return Err(Ended::Shutdown),
         }
         self.report.requests += 1;
         let sent = Instant::now();
+        account.heartbeat.due_within(account.request_timeout);
         let answer = account.feed.commit(events).await;
         answer.map_err(|error| self.failed(Operation::Commit, sent, &error))?;
         self.report.committed += events.len() as u64;
@@ -211,6 +217,8 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
         match class {
             Class::Throttled => {
                 self.account.gate.pause(Instant::now(), PAUSE);
+                let until = Timestamp::now() + PAUSE;
+                self.account.status.account(&self.account.name, |facts| facts.paused_until = Some(until));
                 warn!(
                     event = "rate_limit.paused",
                     account = self.account.name,

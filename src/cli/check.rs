@@ -1,14 +1,83 @@
-//! `check`: what `run` would say to the configuration.
+//! `check`: says what `run` would refuse, without touching anything.
 
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::Path;
 
-use super::{Failure, load, output};
+use crate::config::{self, Inspection, Problem, Setting, Settings, Warning};
 
-pub(super) fn check(path: &Path) -> Result<(), Failure> {
-    let loaded = load(path)?;
-    for warning in &loaded.warnings {
-        output::warning(warning);
+/// What to print besides problems and warnings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Options {
+    /// That the configuration is accepted.
+    Validate,
+    /// The keys in force, each with where it was given; needs no secrets.
+    Print,
+    /// The JSON Schema; reads no configuration.
+    Schema,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Accepted,
+    /// Its reasons have been printed.
+    Refused,
+}
+
+/// Prints what was asked for on `out`, and on `err` one line for each problem (`error: …`) and warning (`warning: …`).
+///
+/// # Errors
+///
+/// Only those of writing.
+pub fn check(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+    options: Options,
+    out: &mut impl Write,
+    err: &mut impl Write,
+) -> io::Result<Verdict> {
+    match options {
+        Options::Schema => {
+            writeln!(out, "{:#}", config::schema())?;
+            Ok(Verdict::Accepted)
+        }
+        Options::Print => match config::settings(path, env) {
+            Ok(Settings { settings, warnings }) => {
+                print_remarks(&[], &warnings, err)?;
+                print_settings(&settings, out)?;
+                Ok(Verdict::Accepted)
+            }
+            Err(errors) => print_remarks(errors.problems(), &[], err),
+        },
+        Options::Validate => {
+            let Inspection { problems, warnings } = config::inspect(path, env);
+            let verdict = print_remarks(&problems, &warnings, err)?;
+            if verdict == Verdict::Accepted {
+                writeln!(out, "configuration ok")?;
+            }
+            Ok(verdict)
+        }
     }
-    output::line(format_args!("{}: configuration ok", path.display()));
+}
+
+fn print_remarks(problems: &[Problem], warnings: &[Warning], err: &mut impl Write) -> io::Result<Verdict> {
+    for problem in problems {
+        writeln!(err, "error: {problem}")?;
+    }
+    for warning in warnings {
+        writeln!(err, "warning: {warning}")?;
+    }
+    Ok(if problems.is_empty() { Verdict::Accepted } else { Verdict::Refused })
+}
+
+/// Three aligned columns: key, value, from where.
+fn print_settings(settings: &[Setting], out: &mut impl Write) -> io::Result<()> {
+    let width =
+        |column: fn(&Setting) -> &str| settings.iter().map(|s| column(s).chars().count()).max().unwrap_or(0);
+    let (keys, values) = (width(|setting| &setting.key), width(|setting| &setting.value));
+    for Setting { key, value, from } in settings {
+        writeln!(out, "{key:keys$}  {value:values$}  {from}")?;
+    }
     Ok(())
 }

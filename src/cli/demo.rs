@@ -56,7 +56,7 @@ pub(super) async fn run(args: DemoArgs, shutdown: CancellationToken) -> Result<(
     let mut shown = Shown::default();
     let deliveries = directory.path().join("orders.jsonl");
     let stopping = shutdown.clone();
-    let agent = run::run(load(&config)?.config, shutdown);
+    let agent = run::run(load(&config)?.config, None, shutdown);
     let watching = async {
         while !stopping.is_cancelled() {
             shown.follow(&deliveries).await?;

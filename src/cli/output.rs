@@ -8,11 +8,6 @@ pub(super) fn line(text: impl Display) {
     writeln!(io::stdout(), "{text}").ok();
 }
 
-/// Prints what the user should know, on stderr.
-pub(super) fn warning(text: impl Display) {
-    writeln!(io::stderr(), "warning: {text}").ok();
-}
-
 /// Prints why there is no result, as one line on stderr.
 pub(super) fn error(text: impl Display) {
     writeln!(io::stderr(), "error: {text}").ok();

@@ -15,6 +15,9 @@ const PREFIX: &str = "ORDER_FEED_AGENT__";
 /// Tables whose keys are names that the user chose: `-` in them is written `_` in a variable.
 const NAMED: [&str; 2] = ["accounts", "sinks"];
 
+/// Deeper than any key; what follows stays one part, which no table knows.
+const MAX_DEPTH: usize = 8;
+
 /// All variables of the process, sorted.
 pub(super) type Variables = BTreeMap<OsString, OsString>;
 
@@ -42,7 +45,8 @@ pub(super) fn layer(variables: &Variables) -> (Map<String, Value>, Vec<NotText>)
 }
 
 fn path(name: &str) -> Vec<String> {
-    let mut path: Vec<String> = name.to_ascii_lowercase().split("__").map(str::to_owned).collect();
+    let mut path: Vec<String> =
+        name.to_ascii_lowercase().splitn(MAX_DEPTH, "__").map(str::to_owned).collect();
     if NAMED.contains(&path[0].as_str())
         && let Some(name) = path.get_mut(1)
     {

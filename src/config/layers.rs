@@ -50,6 +50,11 @@ impl Layers {
         }
     }
 
+    /// The file alone.
+    pub(super) fn file(&self) -> &Value {
+        &self.file
+    }
+
     /// One tree. Tables lose their origin in it, values keep it.
     pub(super) fn merged(&self) -> Result<Value, ConfigError> {
         let mut file = self.file.clone();
@@ -77,14 +82,18 @@ impl Layers {
             && [&self.environment, &self.file].into_iter().any(|layer| get(layer, path).is_some())
     }
 
+    /// Where the key, or the general one that holds for it, was given.
+    pub(super) fn given(&self, path: &[String]) -> Option<Origin> {
+        let key = self.given_key(path);
+        self.gives(key).then(|| self.origin(key))
+    }
+
     /// Where the key, or else the innermost table that would hold it, was given.
     pub(super) fn origin(&self, path: &[String]) -> Origin {
-        (1..=path.len())
-            .rev()
-            .flat_map(|length| [get(&self.environment, &path[..length]), get(&self.file, &path[..length])])
-            .flatten()
-            .next()
-            .map_or(Origin::Default, Origin::of)
+        let given = |length| {
+            [&self.environment, &self.file].into_iter().find_map(|layer| get(layer, &path[..length]))
+        };
+        (1..=path.len()).rev().find_map(given).map_or(Origin::Default, Origin::of)
     }
 }
 

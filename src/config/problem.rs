@@ -100,9 +100,12 @@ impl fmt::Display for Remark {
     }
 }
 
+/// The longest part of a line, in characters.
+const MAX_PART: usize = 1_000;
+
 /// A quoted key or a file name may hold anything; a terminal and a log get one harmless line.
 fn one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.chars().try_for_each(|c| match c {
+    text.chars().take(MAX_PART).try_for_each(|c| match c {
         c if c.is_control() || c == '\u{2028}' || c == '\u{2029}' => write!(f, "{}", c.escape_default()),
         c => write!(f, "{c}"),
     })

@@ -5,24 +5,39 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub(super) use number::{Rate, Whole};
 pub(super) use secret::{RawSecret, SECRET_SOURCES};
-pub(super) use text::{BaseUrl, DnsLabel, FilePath, Filter, Mode, Period, Size, Text};
+pub(super) use text::Text;
 
-use super::LogFormat;
+use super::{LogFormat, LogRotation, Proxy};
+use address::{BaseUrl, DnsLabel};
+use file::{DirectoryPath, FilePath, Mode};
+use log::Filter;
+use quantity::{Period, Size};
 
+mod address;
+mod file;
+mod log;
 mod number;
+mod quantity;
 mod secret;
 mod text;
+
+/// In the schema, what a [`text::Word`] may be; `schema` makes it part of the description.
+pub(super) const ALLOWED: &str = "x-allowed";
+
+/// What a feed or sink may be called.
+pub(super) const NAME_PATTERN: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
 
 const SECOND: u64 = 1_000;
 const HOUR: u64 = 3_600 * SECOND;
 const YEAR: u64 = 365 * 24 * HOUR;
 
 /// What holds where nothing is said, as text that the key's own type reads.
-pub(super) const DEFAULTS: [(&str, &str); 12] = [
+pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("poll.interval", "30s"),
     ("poll.batch_size", "10"),
     ("poll.drain", "true"),
@@ -31,90 +46,137 @@ pub(super) const DEFAULTS: [(&str, &str); 12] = [
     ("requests.timeout", "30s"),
     ("requests.connect_timeout", "10s"),
     ("requests.max_body", "8MiB"),
+    ("requests.proxy", "none"),
     ("journal.path", "/var/lib/order-feed-agent/journal.db"),
     ("log.level", "info"),
     ("log.format", "json"),
+    ("log.rotation", "daily"),
+    ("log.max_files", "14"),
     ("shutdown.grace", "20s"),
 ];
 
 /// The same for the keys of a sink, by its type.
-pub(super) const SINK_DEFAULTS: [(&str, &str, &str); 1] = [("file", "mode", "0600")];
+pub(super) const SINK_DEFAULTS: &[(&str, &str, &str)] = &[("file", "mode", "0600")];
 
-#[derive(Debug, Default, Deserialize)]
+/// One TOML file configures the agent; every key may be overridden from the environment, as in
+/// ORDER_FEED_AGENT__POLL__INTERVAL=45s.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawConfig {
+    /// One feed each, that is one app key; the name is yours: lower-case letters, digits and `-`.
+    #[schemars(extend("propertyNames" = { "pattern": NAME_PATTERN }))]
     pub(super) accounts: BTreeMap<String, RawAccount>,
     // General tables; `complete` lays them under those of each account.
+    /// How often the feeds are asked; an account may override each key.
     pub(super) poll: RawPoll,
+    /// How requests are made; an account may override each key.
     pub(super) requests: RawRequests,
+    /// Where events are kept before they are committed.
     pub(super) journal: RawJournal,
+    /// Where events are delivered; the name is yours, as for accounts.
+    #[schemars(extend("propertyNames" = { "pattern": NAME_PATTERN }))]
     pub(super) sinks: BTreeMap<String, RawSink>,
+    /// What is logged and where to.
     pub(super) log: RawLog,
+    /// How the agent stops.
     pub(super) shutdown: RawShutdown,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAccount {
+    /// Whether the feed is polled.
     pub(super) enabled: Option<bool>,
+    /// The VTEX account; its feeds share pace and pauses. The name of this table if not given.
     pub(super) account: Option<Text<DnsLabel>>,
+    /// Where VTEX answers; https://ACCOUNT.vtexcommercestable.com.br if not given.
     pub(super) base_url: Option<Text<BaseUrl>>,
+    /// The app key; required.
     pub(super) app_key: Option<RawSecret>,
+    /// The app token; required. Better from a source than written out.
     pub(super) app_token: Option<RawSecret>,
+    /// Overrides keys of the general table for this feed.
     pub(super) poll: RawPoll,
+    /// Overrides keys of the general table for this feed.
     pub(super) requests: RawRequests,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawPoll {
+    /// From the end of a poll to the start of the next; below 30s with a warning.
     pub(super) interval: Option<Text<Period<{ 5 * SECOND }, YEAR>>>,
+    /// Events asked for in one request.
     pub(super) batch_size: Option<Whole<1, 10>>,
+    /// Whether a poll goes on until the feed is empty, or ends after one batch.
     pub(super) drain: Option<bool>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRequests {
+    /// Requests of one VTEX account in a second; above 100 with a warning.
     pub(super) per_second: Option<Rate<10_000>>,
+    /// Requests that may follow each other at once after a quiet time.
     pub(super) burst: Option<Whole<1, 10_000>>,
+    /// For one attempt, from connecting to the last byte.
     pub(super) timeout: Option<Text<Period<1, HOUR>>>,
+    /// For connecting alone.
     pub(super) connect_timeout: Option<Text<Period<1, HOUR>>>,
+    /// The longest answer that is read, after decompression.
     pub(super) max_body: Option<Text<Size>>,
+    /// The proxy variables of the environment count only with "env".
+    pub(super) proxy: Option<Text<Proxy>>,
+    /// PEM file with authorities to trust besides the system's.
+    pub(super) ca_file: Option<Text<FilePath>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawJournal {
+    /// SQLite file.
     pub(super) path: Option<Text<FilePath>>,
 }
 
 /// Chosen by the key `type`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(tag = "type")]
 pub(super) enum RawSink {
+    /// Appends one line of JSON for each event to a file.
     File(RawFileSink),
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawFileSink {
+    /// The file; required. Each sink needs its own.
     pub(super) path: Option<Text<FilePath>>,
+    /// Permissions of a file that the sink makes.
     pub(super) mode: Option<Text<Mode>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawLog {
+    /// How much is logged.
     pub(super) level: Option<Text<Filter>>,
+    /// `json` for programs, `text` for people.
     pub(super) format: Option<Text<LogFormat>>,
+    /// Log files are written here besides stdout; without it to stdout only.
+    pub(super) directory: Option<Text<DirectoryPath>>,
+    /// When a new file is begun.
+    pub(super) rotation: Option<Text<LogRotation>>,
+    /// Older files are deleted.
+    pub(super) max_files: Option<Whole<1, 10_000>>,
 }
 
-/// The unit stops the agent by force after `TimeoutStopSec=90s`: a longer grace is a promise that cannot be kept.
+/// The unit kills the agent after `TimeoutStopSec=90s`: a longer grace is a promise that could not be kept.
 const STOP_TIMEOUT: u64 = 90 * SECOND;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawShutdown {
+    /// How long work in hand may take after the signal to stop; the unit kills the agent after 90s.
     pub(super) grace: Option<Text<Period<0, STOP_TIMEOUT>>>,
 }

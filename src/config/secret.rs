@@ -75,7 +75,7 @@ impl Secret {
         }
     }
 
-    /// Reads a secret file, as [`Secret::from_bytes`] does.
+    /// Reads a secret file, as [`Secret::from_bytes`] does; blocks for that one small read.
     ///
     /// # Errors
     ///

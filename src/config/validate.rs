@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::environment::Variables;
 use super::layers::KeyPath;
 use super::raw::{RawAccount, RawConfig, RawJournal, RawLog, RawPoll, RawRequests, RawShutdown};
-use super::{Account, Config, Journal, Log, Poll, Requests, Secret, Shutdown};
+use super::{Account, CaFile, Config, Journal, Log, LogFiles, Poll, Requests, Secret, Shutdown};
 
+mod ca_file;
 mod secrets;
 mod sinks;
 
@@ -18,11 +19,33 @@ pub(super) struct Remarks {
     pub(super) doubtful: Vec<(KeyPath, String)>,
 }
 
-/// Returns nothing only where a problem has been told.
-pub(super) fn validate(raw: RawConfig, variables: &Variables, remarks: &mut Remarks) -> Option<Config> {
+/// What validation looks at besides the mirror.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) variables: &'a Variables,
+    pub(super) view: View,
+}
+
+/// From where the configuration is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// The agent that is to run: every secret must be there.
+    Service,
+    /// A person's shell, which has neither the unit's credentials nor its environment.
+    Shell,
+    /// Whoever wants to know the rest; secrets are not fetched.
+    NoSecrets,
+}
+
+/// Returns nothing only where a problem has been told or a secret was not to be had from this view.
+pub(super) fn validate(
+    raw: RawConfig,
+    surroundings: Surroundings<'_>,
+    remarks: &mut Remarks,
+) -> Option<Config> {
     // The general tables have been laid under those of each account.
     let RawConfig { accounts, poll: _, requests: _, journal, sinks, log, shutdown } = raw;
-    let accounts = self::accounts(accounts, variables, remarks);
+    let accounts = self::accounts(accounts, surroundings, remarks);
     let journal = self::journal(journal);
     let sinks = sinks::sinks(sinks, journal.as_ref(), remarks);
     let log = self::log(log);
@@ -54,7 +77,7 @@ fn key_path(path: &[&str]) -> KeyPath {
 
 fn accounts(
     raw: BTreeMap<String, RawAccount>,
-    variables: &Variables,
+    surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<Vec<Account>> {
     if raw.is_empty() {
@@ -66,7 +89,7 @@ fn accounts(
     let enabled = raw.into_iter().filter(|(_, account)| account.enabled == Some(true));
     // Not stopped at the first that is wrong: the problems of the others are told too.
     let accounts: Vec<_> =
-        enabled.map(|(name, raw)| account(name, raw, &mut owners, variables, remarks)).collect();
+        enabled.map(|(name, raw)| account(name, raw, &mut owners, surroundings, remarks)).collect();
     accounts.into_iter().collect()
 }
 
@@ -74,15 +97,15 @@ fn account(
     name: String,
     raw: RawAccount,
     owners: &mut Owners,
-    variables: &Variables,
+    surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<Account> {
     let RawAccount { enabled: _, account, base_url, app_key, app_token, poll, requests } = raw;
-    let key = secrets::key(&name, app_key, variables, remarks);
-    let token = secrets::token(&name, app_token, variables, remarks);
+    let key = secrets::key(&name, app_key, surroundings, remarks);
+    let token = secrets::token(&name, app_token, surroundings, remarks);
     let poll = self::poll(&name, poll, remarks);
     let requests = self::requests(&name, requests, remarks);
-    let account = account?.0.0;
+    let account = account?.value.0;
     let app_key = key?;
     if let Some(owner) = owners.enter(&account, &app_key, &name) {
         let message =
@@ -94,7 +117,7 @@ fn account(
     Some(Account {
         name,
         account,
-        base_url: base_url?.0.0,
+        base_url: base_url?.value.0,
         app_key,
         app_token,
         app_token_source,
@@ -119,7 +142,7 @@ impl Owners {
 
 fn poll(account: &str, raw: RawPoll, remarks: &mut Remarks) -> Option<Poll> {
     let RawPoll { interval, batch_size, drain } = raw;
-    let interval = interval.map(|interval| interval.0.0);
+    let interval = interval.map(|interval| interval.value.0);
     if interval.is_some_and(|interval| interval < Duration::from_secs(30)) {
         remarks.doubt(
             &["accounts", account, "poll", "interval"],
@@ -130,32 +153,43 @@ fn poll(account: &str, raw: RawPoll, remarks: &mut Remarks) -> Option<Poll> {
 }
 
 fn requests(account: &str, raw: RawRequests, remarks: &mut Remarks) -> Option<Requests> {
-    let RawRequests { per_second, burst, timeout, connect_timeout, max_body } = raw;
+    let RawRequests { per_second, burst, timeout, connect_timeout, max_body, proxy, ca_file } = raw;
     let per_second = per_second.map(|rate| rate.0);
     if per_second.is_some_and(|rate| 100.0 < rate) {
         let message = "above 100 requests a second VTEX may throttle the whole account";
         remarks.doubt(&["accounts", account, "requests", "per_second"], message);
     }
+    let ca_file = match ca_file.map(|ca_file| CaFile::read(ca_file.value.0)).transpose() {
+        Ok(ca_file) => ca_file,
+        Err(message) => {
+            remarks.refuse(&["accounts", account, "requests", "ca_file"], message);
+            None
+        }
+    };
     Some(Requests {
         per_second: per_second?,
         burst: burst?.0,
-        timeout: timeout?.0.0,
-        connect_timeout: connect_timeout?.0.0,
-        max_body: max_body?.0.0,
+        timeout: timeout?.value.0,
+        connect_timeout: connect_timeout?.value.0,
+        max_body: max_body?.value.0,
+        proxy: proxy?.value,
+        ca_file,
     })
 }
 
 fn journal(raw: RawJournal) -> Option<Journal> {
     let RawJournal { path } = raw;
-    Some(Journal { path: path?.0.0 })
+    Some(Journal { path: path?.value.0 })
 }
 
 fn log(raw: RawLog) -> Option<Log> {
-    let RawLog { level, format } = raw;
-    Some(Log { level: level?.0.0, format: format?.0 })
+    let RawLog { level, format, directory, rotation, max_files } = raw;
+    let (rotation, max_files) = (rotation?.value, max_files?.0);
+    let files = directory.map(|directory| LogFiles { directory: directory.value.0, rotation, max_files });
+    Some(Log { level: level?.value.0, format: format?.value, files })
 }
 
 fn shutdown(raw: RawShutdown) -> Option<Shutdown> {
     let RawShutdown { grace } = raw;
-    Some(Shutdown { grace: grace?.0.0 })
+    Some(Shutdown { grace: grace?.value.0 })
 }

@@ -1,5 +1,6 @@
 //! What the service manager is told (`sd_notify(3)`). Without `NOTIFY_SOCKET` each of these does nothing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -44,9 +45,15 @@ pub fn watchdog_timeout() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
 
+/// Says once that the service manager cannot be reached, until it can be again.
 fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        warn!(event = "systemd.unreachable", error = %ErrorChain(&error), "systemd could not be notified");
+    static UNREACHABLE: AtomicBool = AtomicBool::new(false);
+    let result = sd_notify::notify(states);
+    let was_unreachable = UNREACHABLE.swap(result.is_err(), Ordering::Relaxed);
+    if let Err(error) = result
+        && !was_unreachable
+    {
+        warn!(event = "systemd.unreachable", error = %ErrorChain(&error), "systemd cannot be notified");
     }
 }
 

@@ -3,6 +3,7 @@
 //! Source: VTEX guide "Orders feed" and the Orders API reference, `GET` and `POST /api/orders/feed`.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
@@ -39,6 +40,20 @@ pub trait Feed: Send + Sync {
     fn commit(&self, events: &[Journaled]) -> impl Future<Output = Result<(), FeedError>> + Send;
 }
 
+impl<F: Feed> Feed for &F {
+    fn receive(
+        &self,
+        max: u8,
+        shutdown: &CancellationToken,
+    ) -> impl Future<Output = Result<Vec<Item>, FeedError>> + Send {
+        (**self).receive(max, shutdown)
+    }
+
+    fn commit(&self, events: &[Journaled]) -> impl Future<Output = Result<(), FeedError>> + Send {
+        (**self).commit(events)
+    }
+}
+
 /// Why one attempt brought nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
@@ -70,13 +85,13 @@ impl FeedError {
 
 /// The feed behind HTTP.
 pub struct HttpFeed {
-    http: Http,
+    http: Arc<Http>,
     account: String,
 }
 
 impl HttpFeed {
     /// `account` is the feed's name in the configuration, which is part of each event's key.
-    pub fn new(http: Http, account: String) -> Self {
+    pub fn new(http: Arc<Http>, account: String) -> Self {
         Self { http, account }
     }
 }

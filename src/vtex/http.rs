@@ -5,9 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, InvalidHeaderValue};
-use reqwest::{Client, Method, Response, StatusCode, Url};
+use reqwest::{Certificate, Client, Method, Response, StatusCode, Url};
 
-use crate::config;
+use crate::config::{self, Proxy};
 
 /// The client of one feed: its connections, its address, its credentials.
 pub struct Http {
@@ -52,19 +52,29 @@ impl Http {
         let requests = &account.requests;
         // Every repetition, redirect and cookie would be a request that no policy decided and no gate let pass;
         // a followed redirect would also hand the credentials to another host.
-        let client = Client::builder()
+        let mut builder = Client::builder()
             .user_agent(concat!("order-feed-agent/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
-            .no_proxy()
             .https_only(account.base_url.scheme() == "https")
             .connect_timeout(requests.connect_timeout)
             .timeout(requests.timeout)
             .pool_idle_timeout(Duration::from_secs(50))
-            .pool_max_idle_per_host(2)
-            .build()
-            .map_err(ClientError::Build)?;
+            .pool_max_idle_per_host(2);
+        builder = match &requests.proxy {
+            Proxy::None => builder.no_proxy(),
+            // What reqwest does by itself.
+            Proxy::Env => builder,
+            Proxy::Url(url) => {
+                builder.no_proxy().proxy(reqwest::Proxy::all(url.clone()).map_err(ClientError::Build)?)
+            }
+        };
+        if let Some(ca_file) = &requests.ca_file {
+            let certificates = Certificate::from_pem_bundle(&ca_file.pem).map_err(ClientError::Build)?;
+            builder = builder.tls_certs_merge(certificates);
+        }
+        let client = builder.build().map_err(ClientError::Build)?;
         let mut credentials = HeaderMap::new();
         for (header, key, secret) in [
             ("x-vtex-api-appkey", "app_key", &account.app_key),

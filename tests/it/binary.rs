@@ -5,29 +5,18 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use order_feed_agent::sandbox::{Options, Sandbox};
+use order_feed_agent::sandbox::Options;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 
-use crate::support::TOKEN;
 use crate::support::agent::{Agent, BINARY, PATIENCE, Workplace};
 use crate::support::raw_server::{self, Script};
 use crate::support::witness::{self, Testimony};
-
-async fn sandbox(options: Options) -> (Sandbox, std::net::SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let sandbox = Sandbox::new(options);
-    let serving = sandbox.clone();
-    tokio::spawn(async move { serving.serve(listener, CancellationToken::new()).await });
-    (sandbox, address)
-}
+use crate::support::{TOKEN, sandbox};
 
 async fn output(arguments: &[&str]) -> Output {
     Command::new(BINARY).args(arguments).env_remove("ORDER_FEED_AGENT_CONFIG").output().await.unwrap()

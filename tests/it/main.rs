@@ -4,7 +4,10 @@
 mod binary;
 mod config;
 mod contract;
+mod logging;
 mod sandbox;
+mod service;
 mod strace;
 mod support;
+mod unit;
 mod vtex;

@@ -1,13 +1,18 @@
 //! What several tests need.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use order_feed_agent::config::{self, Account};
 use order_feed_agent::event::Item;
 use order_feed_agent::journal::{Batch, Journal, Journaled, SqliteJournal};
+use order_feed_agent::sandbox::{Options, Sandbox};
 use order_feed_agent::vtex::feed::HttpFeed;
 use order_feed_agent::vtex::http::Http;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) mod agent;
 pub(crate) mod raw_server;
@@ -33,7 +38,7 @@ pub(crate) fn account(base_url: &str, more: &str) -> Account {
 }
 
 pub(crate) fn feed(base_url: &str, more: &str) -> HttpFeed {
-    HttpFeed::new(Http::new(&account(base_url, more)).unwrap(), "store".to_owned())
+    HttpFeed::new(Arc::new(Http::new(&account(base_url, more)).unwrap()), "store".to_owned())
 }
 
 /// Journals items in `directory`, which is the only way to something that can be committed.
@@ -47,4 +52,14 @@ pub(crate) async fn journaled(directory: &Path, items: Vec<Item>) -> Vec<Journal
         lease: Duration::from_secs(30),
     };
     journal.append(batch).await.unwrap().journaled
+}
+
+/// A sandbox on a free port, in this process so that its ledger can be read.
+pub(crate) async fn sandbox(options: Options) -> (Sandbox, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sandbox = Sandbox::new(options);
+    let serving = sandbox.clone();
+    tokio::spawn(async move { serving.serve(listener, CancellationToken::new()).await });
+    (sandbox, address)
 }

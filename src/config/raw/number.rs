@@ -1,20 +1,37 @@
 //! Numbers with their range.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 /// A whole number from `MIN` to `MAX`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(in crate::config) struct Whole<const MIN: u32, const MAX: u32>(pub(in crate::config) u32);
 
 /// A number above 0 and at most `MAX`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(in crate::config) struct Rate<const MAX: u32>(pub(in crate::config) f64);
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Whole<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_u64(WholeVisitor::<MIN, MAX>)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> JsonSchema for Whole<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("whole number from {MIN} to {MAX}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
 
@@ -42,6 +59,20 @@ impl<const MIN: u32, const MAX: u32> Visitor<'_> for WholeVisitor<MIN, MAX> {
 impl<'de, const MAX: u32> Deserialize<'de> for Rate<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_f64(RateVisitor::<MAX>)
+    }
+}
+
+impl<const MAX: u32> JsonSchema for Rate<MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("number up to {MAX}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "exclusiveMinimum": 0, "maximum": MAX })
     }
 }
 

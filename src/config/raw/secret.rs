@@ -1,13 +1,16 @@
 //! Where a secret is written.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::text::{FilePath, Text, Word};
+use super::file::FilePath;
+use super::text::{Text, Word};
 use crate::config::Secret;
 
 /// The keys of which a secret source has exactly one.
@@ -30,11 +33,43 @@ impl<'de> Deserialize<'de> for RawSecret {
     }
 }
 
-#[derive(Default, Deserialize)]
+/// Shows where the secret is, and nothing of it.
+impl Serialize for RawSecret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Literal(_) => serializer.serialize_str("***"),
+            Self::File(path) => serializer.collect_str(&format_args!("*** (file {})", path.display())),
+            Self::Credential(name) => serializer.collect_str(&format_args!("*** (credential {name})")),
+            Self::Env(name) => serializer.collect_str(&format_args!("*** (env {name})")),
+        }
+    }
+}
+
+impl JsonSchema for RawSecret {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "secret".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut source = generator.subschema_for::<RawSource>();
+        source.insert("minProperties".to_owned(), 1.into());
+        source.insert("maxProperties".to_owned(), 1.into());
+        json_schema!({ "anyOf": [{ "type": "string" }, source] })
+    }
+}
+
+#[derive(Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct RawSource {
+    /// The path of a file that holds the secret and nothing else.
     file: Option<Text<FilePath>>,
+    /// The name of a systemd credential (`LoadCredential=`).
     credential: Option<Text<CredentialName>>,
+    /// The name of an environment variable.
     env: Option<Text<VariableName>>,
 }
 
@@ -54,9 +89,9 @@ impl<'de> Visitor<'de> for SecretVisitor {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawSecret, A::Error> {
         let RawSource { file, credential, env } = RawSource::deserialize(MapAccessDeserializer::new(map))?;
         match (file, credential, env) {
-            (Some(Text(FilePath(path))), None, None) => Ok(RawSecret::File(path)),
-            (None, Some(Text(CredentialName(name))), None) => Ok(RawSecret::Credential(name)),
-            (None, None, Some(Text(VariableName(name)))) => Ok(RawSecret::Env(name)),
+            (Some(Text { value: FilePath(path), .. }), None, None) => Ok(RawSecret::File(path)),
+            (None, Some(Text { value: CredentialName(name), .. }), None) => Ok(RawSecret::Credential(name)),
+            (None, None, Some(Text { value: VariableName(name), .. })) => Ok(RawSecret::Env(name)),
             _ => Err(A::Error::custom("must have exactly one of `file`, `credential` and `env`")),
         }
     }

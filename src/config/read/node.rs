@@ -188,6 +188,7 @@ impl de::Error for Wrong {
         let expected = match expected.as_str() {
             "a boolean" => "true or false",
             "a map" => "a table",
+            "a sequence" => "a list",
             name if name.starts_with("struct ") => "a table",
             other => other,
         };
@@ -214,5 +215,20 @@ fn one_of(names: &[&str]) -> String {
         Some((last, [])) => last.clone(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[test]
+    fn a_list_from_the_environment_is_split_at_commas_and_one_from_the_file_is_not() {
+        let list =
+            |origin: Origin| Vec::<String>::deserialize(Node(Value::new(origin.tag().as_ref(), "a, b")));
+        assert_eq!(list(Origin::Variable("X".to_owned())).unwrap(), ["a", "b"]);
+        assert_eq!(list(Origin::File { line: 1, column: 1 }).unwrap_err().message, "must be a list");
     }
 }

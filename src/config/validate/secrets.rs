@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use super::Remarks;
+use super::{Remarks, Surroundings, View};
 use crate::config::environment::Variables;
 use crate::config::raw::RawSecret;
 use crate::config::secret::{self, Secret, SecretError, SecretSource};
@@ -15,21 +15,21 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 pub(super) fn key(
     account: &str,
     raw: Option<RawSecret>,
-    variables: &Variables,
+    surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<Secret> {
-    resolve(&["accounts", account, "app_key"], raw, variables, remarks).map(|(key, _)| key)
+    resolve(&["accounts", account, "app_key"], raw, surroundings, remarks).map(|(key, _)| key)
 }
 
 /// A literal token in the file is doubtful: configurations are copied, shown and committed.
 pub(super) fn token(
     account: &str,
     raw: Option<RawSecret>,
-    variables: &Variables,
+    surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<(Secret, SecretSource)> {
     let path = ["accounts", account, "app_token"];
-    let (token, source) = resolve(&path, raw, variables, remarks)?;
+    let (token, source) = resolve(&path, raw, surroundings, remarks)?;
     if source == SecretSource::Literal {
         remarks.doubt(&path, "written out; a token is safer in { credential = \"…\" } or { file = \"…\" }");
     }
@@ -39,14 +39,17 @@ pub(super) fn token(
 fn resolve(
     path: &[&str],
     raw: Option<RawSecret>,
-    variables: &Variables,
+    surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<(Secret, SecretSource)> {
     let Some(raw) = raw else {
         remarks.require(path, "text, { file = \"…\" }, { credential = \"…\" } or { env = \"…\" }");
         return None;
     };
-    let (secret, source) = fetch(raw, variables);
+    if surroundings.view == View::NoSecrets {
+        return None;
+    }
+    let (secret, source) = fetch(raw, surroundings.variables);
     if let SecretSource::File(file) = &source
         && secret::is_exposed(file)
     {
@@ -54,6 +57,12 @@ fn resolve(
     }
     match secret {
         Ok(secret) => Some((secret, source)),
+        Err(error @ (SecretError::NoCredentials(_) | SecretError::NotSet(_)))
+            if surroundings.view == View::Shell =>
+        {
+            remarks.doubt(path, format!("not checked: {error}"));
+            None
+        }
         Err(error) => {
             remarks.refuse(path, error.to_string());
             None

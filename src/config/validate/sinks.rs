@@ -32,7 +32,7 @@ fn file_sink(name: &str, raw: RawFileSink, remarks: &mut Remarks) -> Option<File
     if path.is_none() {
         remarks.require(&["sinks", name, "path"], "the path of the file to append to");
     }
-    Some(FileSink { path: path?.0.0, mode: mode?.0.0 })
+    Some(FileSink { path: path?.value.0, mode: mode?.value.0 })
 }
 
 fn refuse_shared_files<'a>(

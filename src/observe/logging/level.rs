@@ -1,8 +1,8 @@
 //! `log.level`: a level, or a filter such as `info,order_feed_agent::account=debug`.
 
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
+use tracing_subscriber::{EnvFilter, reload};
 
 use super::record::cut;
 
@@ -21,6 +21,8 @@ pub enum LevelError {
     NotAModule(String),
     #[error("it is not a filter: {ALLOWED}")]
     Filter(#[from] ParseError),
+    #[error("the logs have ended")]
+    Ended(#[from] reload::Error),
 }
 
 const ALLOWED: &str = "allowed are off, error, warn, info, debug, trace, or a filter like `info,order_feed_agent::account=debug`";

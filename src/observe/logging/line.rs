@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -23,10 +23,10 @@ pub(super) struct Line {
 }
 
 /// What stands at the beginning of every line.
-struct Head<'a> {
-    timestamp: Timestamp,
-    level: &'a str,
-    target: &'a str,
+pub(super) struct Head<'a> {
+    pub(super) timestamp: Timestamp,
+    pub(super) level: Level,
+    pub(super) target: &'a str,
 }
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -40,16 +40,17 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let head = Head {
-            timestamp: Timestamp::now(),
-            level: event.metadata().level().as_str(),
-            target: event.metadata().target(),
-        };
-        let record = Record::collect(event);
-        writer.write_str(&match self.format {
-            LogFormat::Json => json(&head, &record),
-            LogFormat::Text => text(&head, &record),
-        })
+        let (level, target) = (*event.metadata().level(), event.metadata().target());
+        let head = Head { timestamp: Timestamp::now(), level, target };
+        writer.write_str(&print(self.format, &head, &Record::collect(event)))
+    }
+}
+
+/// One line with its newline, at most [`MAX_LINE`] bytes.
+pub(super) fn print(format: LogFormat, head: &Head<'_>, record: &Record) -> String {
+    match format {
+        LogFormat::Json => json(head, record),
+        LogFormat::Text => text(head, record),
     }
 }
 
@@ -59,7 +60,7 @@ fn json(head: &Head<'_>, record: &Record) -> String {
     let mut entry = |key: &str, value: &str| {
         line.push_str(&format!(",{}:{value}", quoted(key)));
     };
-    entry("level", &quoted(head.level));
+    entry("level", &quoted(head.level.as_str()));
     entry("target", &quoted(&cut(format_args!("{}", head.target))));
     entry("message", &quoted(&record.message));
     if let Some(event) = &record.event {
@@ -78,7 +79,7 @@ fn json(head: &Head<'_>, record: &Record) -> String {
 
 /// The same for the eye: time, level, target, message, `event=…`, the fields as `key=value`.
 fn text(head: &Head<'_>, record: &Record) -> String {
-    let mut line = format!("{:.3} {:>5} ", head.timestamp, head.level);
+    let mut line = format!("{:.3} {:>5} ", head.timestamp, head.level.as_str());
     escape_into(&mut line, &cut(format_args!("{}: ", head.target)), |_| false);
     escape_into(&mut line, &record.message, |_| false);
     if let Some(event) = &record.event {
@@ -153,12 +154,12 @@ mod tests {
     use serde::de::{Deserializer, MapAccess, Visitor};
     use tracing::info;
 
-    use super::super::tests::print;
+    use super::super::tests::print_all;
     use super::*;
 
     #[test]
     fn a_line_has_its_keys_in_order() {
-        let printed = print("info", LogFormat::Json, || {
+        let printed = print_all("info", LogFormat::Json, || {
             info!(target: "order_feed_agent::account", event = "poll.completed", account = "main", received = 3u64,
                 ratio = 0.5, drained = true, retry_after_s = Option::<u64>::None, "poll completed");
         });
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_taken_key_is_renamed_and_never_doubled() {
-        let printed = print("info", LogFormat::Json, || {
+        let printed = print_all("info", LogFormat::Json, || {
             info!(target: "order_feed_agent", level = "high", timestamp = 7, target = "x", fields_cut = 1, "m");
         });
         assert_eq!(
@@ -188,7 +189,7 @@ mod tests {
         #[error("the journal cannot be written")]
         struct Outer(#[source] io::Error);
         let outer = Outer(io::Error::other("no space left"));
-        let printed = print("info", LogFormat::Json, || {
+        let printed = print_all("info", LogFormat::Json, || {
             info!(target: "order_feed_agent", error = &outer as &(dyn std::error::Error + 'static), "m");
         });
         assert!(printed.contains("\"error\":\"the journal cannot be written: no space left\""), "{printed}");
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn a_number_that_json_lacks_is_text() {
         let printed =
-            print("info", LogFormat::Json, || info!(target: "order_feed_agent", speed = f64::NAN, "m"));
+            print_all("info", LogFormat::Json, || info!(target: "order_feed_agent", speed = f64::NAN, "m"));
         assert!(printed.contains("\"speed\":\"NaN\""), "{printed}");
     }
 
@@ -206,7 +207,7 @@ mod tests {
         let hostile =
             format!("a\"b\\c\r\nd\u{1b}[31m\u{2028}\u{202e}\u{85}\u{7f}{}", "\u{0}".repeat(1 << 20));
         for format in [LogFormat::Json, LogFormat::Text] {
-            let printed = print("info", format, || {
+            let printed = print_all("info", format, || {
                 info!(target: "order_feed_agent", event = %hostile, order_id = %hostile, other = ?hostile, "{hostile}");
             });
             assert_eq!(printed.lines().count(), 1);
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn a_json_string_reads_back_as_it_was() {
         let hostile = "a\"b\\c\r\nd\u{1b}[31m\u{2028}\u{202e}\u{85}é𝄞";
-        let printed = print("info", LogFormat::Json, || {
+        let printed = print_all("info", LogFormat::Json, || {
             info!(target: "order_feed_agent", order_id = hostile, "m");
         });
         let object: serde_json::Value = serde_json::from_str(&printed).unwrap();
@@ -232,7 +233,7 @@ mod tests {
     #[test]
     fn fields_beyond_the_length_of_a_line_are_counted() {
         let zeros = "\u{0}".repeat(2_000);
-        let printed = print("info", LogFormat::Json, || {
+        let printed = print_all("info", LogFormat::Json, || {
             info!(target: "order_feed_agent", a = zeros, b = zeros, c = zeros, d = zeros, e = zeros, f = zeros, g = 1, "m");
         });
         assert!(printed.len() <= MAX_LINE);
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn text_quotes_what_is_not_one_word() {
-        let printed = print("info", LogFormat::Text, || {
+        let printed = print_all("info", LogFormat::Text, || {
             info!(target: "order_feed_agent", event = "poll.completed", a = "x y", b = "z", c = "", d = 4, "poll \"done\"");
         });
         let (_, rest) = printed.split_at(24);
@@ -255,7 +256,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_line_is_one_object_with_unique_keys(message in any::<String>(), value in any::<String>()) {
-            let printed = print("info", LogFormat::Json, || {
+            let printed = print_all("info", LogFormat::Json, || {
                 info!(target: "order_feed_agent", event = %value, level = %value, value = ?value, "{message}");
             });
             prop_assert_eq!(printed.matches('\n').count(), 1);

@@ -98,8 +98,12 @@ impl Agent {
         timeout(PATIENCE, waiting).await.unwrap()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id().unwrap()).unwrap()).unwrap();
+        let pid = Pid::from_raw(i32::try_from(self.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 

@@ -1,0 +1,109 @@
+//! Keeps the log directory tidy: few old files, and a link to the new one. Touches nothing that is not ours.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::names;
+
+/// Removes what is older than the newest `max_files` log files and points the link at `current`.
+///
+/// # Errors
+/// The first that came; the rest is tried all the same.
+pub(super) fn tidy(directory: &Path, current: &str, max_files: u32) -> io::Result<()> {
+    let pruned = prune(directory, current, max_files);
+    let linked = link(directory, current);
+    pruned.and(linked)
+}
+
+fn prune(directory: &Path, current: &str, max_files: u32) -> io::Result<()> {
+    let mut result = Ok(());
+    for name in names::expired(regular_files(directory)?, current, max_files) {
+        match fs::remove_file(directory.join(name)) {
+            // Somebody was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => result = result.and(removed),
+        }
+    }
+    result
+}
+
+/// The names of a directory's regular files; a name that is not UTF-8 is not ours.
+fn regular_files(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type().is_ok_and(|file_type| file_type.is_file()) {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
+}
+
+/// Replaces the link in one step. A file of that name which is no link belongs to somebody else and stays.
+fn link(directory: &Path, current: &str) -> io::Result<()> {
+    let link = directory.join(names::LINK);
+    match fs::symlink_metadata(&link) {
+        Ok(metadata) if !metadata.is_symlink() => return Ok(()),
+        Ok(_) if fs::read_link(&link)? == Path::new(current) => return Ok(()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let new = directory.join(format!(".{}.new", names::LINK));
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    symlink(current, &new)?;
+    fs::rename(&new, &link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TODAY: &str = "order-feed-agent.2026-01-03.log";
+
+    #[test]
+    fn old_log_files_go_and_nothing_else_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let foreign = ["order-feed-agent.notes.log", "order-feed-agent-dead-letters.jsonl", "orders.log"];
+        for name in ["order-feed-agent.2026-01-01.log", "order-feed-agent.2026-01-02.log", TODAY] {
+            fs::write(directory.path().join(name), "x").unwrap();
+        }
+        for name in foreign {
+            fs::write(directory.path().join(name), "x").unwrap();
+        }
+        symlink("orders.log", directory.path().join("order-feed-agent.2025-01-01.log")).unwrap();
+        fs::create_dir(directory.path().join("order-feed-agent.2025-01-02.log")).unwrap();
+
+        tidy(directory.path(), TODAY, 1).unwrap();
+
+        let mut left: Vec<_> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let mut expected = foreign.to_vec();
+        expected.extend(["order-feed-agent.2025-01-01.log", "order-feed-agent.2025-01-02.log", TODAY]);
+        expected.push(names::LINK);
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn the_link_follows_the_current_file_and_replaces_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join(names::LINK);
+        for current in ["order-feed-agent.2026-01-02.log", TODAY, TODAY] {
+            tidy(directory.path(), current, 9).unwrap();
+            assert_eq!(fs::read_link(&link).unwrap(), Path::new(current));
+        }
+        fs::remove_file(&link).unwrap();
+        fs::write(&link, "somebody's").unwrap();
+        tidy(directory.path(), TODAY, 9).unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "somebody's");
+    }
+}

@@ -1,0 +1,289 @@
+//! What is refused: always with its key and its place, never with a value.
+
+use std::collections::BTreeMap;
+
+use proptest::{prop_assert, proptest};
+
+use super::{CANARY, Case, Duration, Loaded, config, fs, minimal};
+
+#[test]
+fn the_interval_has_a_floor_and_its_error_names_key_file_and_what_is_allowed() {
+    for wrong in
+        ["\"4s\"", "\"4.999s\"", "5", "\"soon\"", "\"-30s\"", "\"1mo\"", "\"5\"", "true", "1979-05-27"]
+    {
+        let case = Case::new(&minimal(&format!("[poll]\ninterval = {wrong}\n")));
+        let errors = case.load().unwrap_err();
+        let line = errors.to_string();
+        assert_eq!(errors.problems().len(), 1, "{line}");
+        assert!(
+            line.starts_with(&format!("{}:9:1: poll.interval: must be", case.path("config.toml").display())),
+            "{line}"
+        );
+        assert!(line.contains("from 5s"), "{line}");
+    }
+    let case = Case::new(&minimal("[poll]\ninterval = \"5s\"\n"));
+    let Loaded { config, warnings } = case.load().unwrap();
+    assert_eq!(config.accounts[0].poll.interval, Duration::from_secs(5));
+    assert_eq!(warnings.iter().map(|w| w.key()).collect::<Vec<_>>(), ["poll.interval"]);
+}
+
+#[test]
+fn all_problems_of_a_file_are_told_at_once_in_the_order_of_the_file() {
+    let text = "
+poll.interval = 5
+poll.batch_size = 11
+[requests]
+per_second = 0
+burts = 3
+[accounts.main]
+app_key = 12300
+app_token = { file = \"/nowhere/token\" }
+base_url = \"http://example.com\"
+[accounts.Main]
+[sinks.a]
+type = \"fiel\"
+[sinks.b]
+type = \"file\"
+[log]
+level = \"inffo\"
+";
+    let errors = Case::new(text).load().unwrap_err();
+    let keys: Vec<&str> = errors.problems().iter().map(config::Problem::key).collect();
+    let expected = [
+        "poll.interval",
+        "poll.batch_size",
+        "requests.per_second",
+        "requests.burts",
+        "accounts.main.app_key",
+        "accounts.main.app_token",
+        "accounts.main.base_url",
+        "accounts.Main",
+        "sinks.a.type",
+        "sinks.b.path",
+        "log.level",
+    ];
+    assert_eq!(keys, expected, "{errors}");
+    assert!(errors.to_string().contains("the nearest known one is `burst`"), "{errors}");
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_its_key_and_without_its_values() {
+    for (text, keys) in WRONG {
+        assert_refused(&Case::new(text), keys);
+    }
+    for (more, keys) in WRONG_BESIDE_A_GOOD_ACCOUNT {
+        assert_refused(&Case::new(&minimal(more)), keys);
+    }
+    assert!(40 <= WRONG.len() + WRONG_BESIDE_A_GOOD_ACCOUNT.len());
+}
+
+/// Whole files.
+const WRONG: &[(&str, &[&str])] = &[
+    ("", &["accounts"]),
+    ("accounts = 3", &["accounts"]),
+    ("[[accounts]]\napp_key = \"k\"", &["accounts"]),
+    ("[accounts]\nmain = \"CANARYTOKEN0123456789\"", &["accounts.main"]),
+    ("[accounts.a]\nenabled = false", &["accounts"]),
+    ("[accounts.a]", &["accounts.a.app_key", "accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = \"\"\napp_token = \"\"", &["accounts.a.app_key", "accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = 12300\napp_token = 99.5", &["accounts.a.app_key", "accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = [\"CANARYTOKEN0123456789\"]", &["accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = {}", &["accounts.a.app_token"]),
+    (
+        "[accounts.a]\napp_key = \"k\"\napp_token = { file = \"DIR/token\", env = \"X\" }",
+        &["accounts.a.app_token"],
+    ),
+    (
+        "[accounts.a]\napp_key = \"k\"\napp_token = { value = \"CANARYTOKEN0123456789\" }",
+        &["accounts.a.app_token.value"],
+    ),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = { file = 3 }", &["accounts.a.app_token.file"]),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = { file = \"DIR/missing\" }", &["accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = { file = \"DIR\" }", &["accounts.a.app_token"]),
+    (
+        "[accounts.a]\napp_key = \"k\"\napp_token = { credential = \"../token\" }",
+        &["accounts.a.app_token.credential"],
+    ),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = { credential = \"token\" }", &["accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = { env = \"MISSING\" }", &["accounts.a.app_token"]),
+    ("[accounts.a]\napp_key = \"k\"\napp_token = \"CANARYTOKEN0123456789 \"", &["accounts.a.app_token"]),
+    (
+        "[accounts.a]\napp_key = \"k\"\napp_token = \"CANARYTOKEN0123456789\\u0000\"",
+        &["accounts.a.app_token"],
+    ),
+    ("[accounts.MyStore]\napp_key = \"k\"\napp_token = { file = \"DIR/token\" }", &["accounts.MyStore"]),
+    ("[accounts.\"a\\nb\"]\napp_key = \"k\"\napp_token = { file = \"DIR/token\" }", &["accounts.a\nb"]),
+    ("[accounts.a-]\napp_key = \"k\"\napp_token = { file = \"DIR/token\" }", &["accounts.a-"]),
+    ("app_token = CANARYTOKEN0123456789", &[""]),
+    ("[accounts.a]\napp_token = \"CANARYTOKEN0123456789", &[""]),
+    ("[accounts.a]\napp_token = \"CANARYTOKEN0123456789\"\napp_token = \"CANARYTOKEN0123456789\"", &[""]),
+    ("poll = ", &[""]),
+];
+
+/// With an account and a sink that are right.
+const WRONG_BESIDE_A_GOOD_ACCOUNT: &[(&str, &[&str])] = &[
+    ("[pol]\ninterval = \"30s\"", &["pol"]),
+    ("[\"poll.interval\"]", &["poll.interval"]),
+    ("[poll]\nintervall = \"30s\"", &["poll.intervall"]),
+    ("poll = 5", &["sinks.orders.poll"]),
+    ("[poll]\nbatch_size = 0", &["poll.batch_size"]),
+    ("[poll]\nbatch_size = 11", &["poll.batch_size"]),
+    ("[poll]\nbatch_size = 2.6", &["poll.batch_size"]),
+    ("[poll]\nbatch_size = true", &["poll.batch_size"]),
+    ("[poll]\nbatch_size = \"10\"", &["poll.batch_size"]),
+    ("[poll]\nbatch_size = 99999999999999999999", &["poll.batch_size"]),
+    ("[poll]\ndrain = \"yes\"", &["poll.drain"]),
+    ("[poll]\ndrain = 1", &["poll.drain"]),
+    ("[requests]\nper_second = 0", &["requests.per_second"]),
+    ("[requests]\nper_second = -1.5", &["requests.per_second"]),
+    ("[requests]\nper_second = 10000.1", &["requests.per_second"]),
+    ("[requests]\nper_second = nan", &["requests.per_second"]),
+    ("[requests]\nper_second = inf", &["requests.per_second"]),
+    ("[requests]\nburst = 0", &["requests.burst"]),
+    ("[requests]\nburst = 10001", &["requests.burst"]),
+    ("[requests]\ntimeout = \"0s\"", &["requests.timeout"]),
+    ("[requests]\ntimeout = 30", &["requests.timeout"]),
+    ("[requests]\nconnect_timeout = \"2h\"", &["requests.connect_timeout"]),
+    ("[requests]\nmax_body = 8388608", &["requests.max_body"]),
+    ("[requests]\nmax_body = \"8MB\"", &["requests.max_body"]),
+    ("[requests]\nmax_body = \"18446744073709551615GiB\"", &["requests.max_body"]),
+    ("[requests]\nproxy = \"socks5://CANARYTOKEN0123456789@proxy\"", &["requests.proxy"]),
+    ("[requests]\nproxy = true", &["requests.proxy"]),
+    ("[requests]\nca_file = \"DIR/missing.pem\"", &["requests.ca_file"]),
+    ("[requests]\nca_file = \"DIR/token\"", &["requests.ca_file"]),
+    ("[accounts.my-store.poll]\ninterval = \"1s\"", &["accounts.my-store.poll.interval"]),
+    ("[accounts.my-store.requests]\nbrust = 2", &["accounts.my-store.requests.brust"]),
+    (
+        "[accounts.b]\naccount = \"my-store\"\napp_key = \"vtexappkey-store-ABCDEF\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.my-store.app_key"],
+    ),
+    (
+        "[accounts.b]\naccount = \"a.example.com/x\"\napp_key = \"b\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.b.account"],
+    ),
+    (
+        "[accounts.b]\nbase_url = \"http://example.com\"\napp_key = \"b\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.b.base_url"],
+    ),
+    (
+        "[accounts.b]\nbase_url = \"http://127.0.0.1.example.com\"\napp_key = \"b\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.b.base_url"],
+    ),
+    (
+        "[accounts.b]\nbase_url = \"https://u:CANARYTOKEN0123456789@x.example\"\napp_key = \"b\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.b.base_url"],
+    ),
+    (
+        "[accounts.b]\nbase_url = \"https://x.example/?k=CANARYTOKEN0123456789\"\napp_key = \"b\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.b.base_url"],
+    ),
+    (
+        "[accounts.b]\nenabled = \"yes\"\napp_key = \"b\"\napp_token = { file = \"DIR/token\" }",
+        &["accounts.b.enabled"],
+    ),
+    ("[journal]\npath = \"\"", &["journal.path"]),
+    ("[journal]\npath = \"DIR/\"", &["journal.path"]),
+    ("[journal]\npath = \"DIR/./orders.jsonl\"", &["sinks.orders.path"]),
+    ("[journal]\npath = \"DIR/db\"\n[sinks.b]\ntype = \"file\"\npath = \"DIR/db-wal\"", &["sinks.b.path"]),
+    ("[sinks.b]\npath = \"DIR/b\"", &["sinks.b.type"]),
+    ("[sinks.b]\ntype = \"fiel\"\npath = \"DIR/b\"", &["sinks.b.type"]),
+    ("[sinks.b]\ntype = \"file\"", &["sinks.b.path"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmode = 600", &["sinks.b.mode"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmode = \"0700\"", &["sinks.b.mode"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmode = \"0066\"", &["sinks.b.mode"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nurl = \"x\"", &["sinks.b.url"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR//orders.jsonl\"", &["sinks.orders.path"]),
+    ("[sinks.b_c]\ntype = \"file\"\npath = \"DIR/b\"", &["sinks.b_c"]),
+    ("[log]\nlevel = \"inffo\"", &["log.level"]),
+    ("[log]\nlevel = \"info,order_feed_agent=loud\"", &["log.level"]),
+    ("[log]\nlevel = \"\"", &["log.level"]),
+    ("[log]\nformat = \"yaml\"", &["log.format"]),
+    ("[log]\ndirectory = \"\"", &["log.directory"]),
+    ("[log]\nrotation = \"weekly\"", &["log.rotation"]),
+    ("[log]\nmax_files = 0", &["log.max_files"]),
+    ("[shutdown]\ngrace = \"91s\"", &["shutdown.grace"]),
+    ("[shutdown]\ngrace = \"-1s\"", &["shutdown.grace"]),
+];
+
+#[test]
+fn every_key_refuses_a_list_and_a_date_and_says_what_it_wants() {
+    let keys = super::example::keys_of_schema();
+    assert!(20 < keys.len(), "{keys:?}");
+    for key in keys {
+        let key = key.replace("NAME", "my-store").replace("SINK", "orders");
+        for value in [format!("[[\"{CANARY}\"]]"), "1979-05-27".to_owned()] {
+            let mut lines = BTreeMap::from([
+                ("accounts.my-store.app_key", "\"key\""),
+                ("accounts.my-store.app_token", "{ file = \"DIR/token\" }"),
+                ("sinks.orders.type", "\"file\""),
+                ("sinks.orders.path", "\"DIR/orders.jsonl\""),
+            ]);
+            lines.insert(&key, &value);
+            let text: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+            let errors = Case::new(&text).load().unwrap_err();
+            let keys: Vec<&str> = errors.problems().iter().map(config::Problem::key).collect();
+            assert_eq!(keys, [key.as_str()], "{errors}");
+            assert!(errors.to_string().contains(&format!(": {key}: must be ")), "{errors}");
+            assert!(!errors.to_string().contains(CANARY), "{errors}");
+        }
+    }
+}
+
+#[test]
+fn two_sinks_cannot_share_a_file_through_a_link() {
+    let case = Case::new(&minimal("[sinks.b]\ntype = \"file\"\npath = \"DIR/link/orders.jsonl\"\n"));
+    std::os::unix::fs::symlink(case.path(""), case.path("link")).unwrap();
+    assert_refused(&case, &["sinks.orders.path"]);
+}
+
+#[test]
+fn a_file_that_is_no_text_is_refused_with_the_place() {
+    let case = Case::new("");
+    let file = case.path("config.toml");
+    fs::write(&file, b"[poll]\ninterval = \"\xff\"\n").unwrap();
+    let shown = file.display();
+    assert_eq!(case.load().unwrap_err().to_string(), format!("{shown}:2:13: is not UTF-8 text"));
+    fs::write(&file, vec![b'#'; 5 << 20]).unwrap();
+    assert_eq!(case.load().unwrap_err().to_string(), format!("{shown}: is longer than 4194304 bytes"));
+    fs::remove_file(&file).unwrap();
+    assert!(
+        case.load().unwrap_err().to_string().starts_with(&format!("{shown}: cannot be read: No such file"))
+    );
+}
+
+#[test]
+fn what_is_wrong_in_the_file_stays_wrong_under_a_variable() {
+    let mut case = Case::new(&minimal("[poll]\ninterval = 5\n"));
+    case.set("ORDER_FEED_AGENT__POLL__INTERVAL", "45s");
+    assert_refused(&case, &["poll.interval"]);
+}
+
+#[test]
+fn of_a_thousand_problems_a_hundred_are_told() {
+    let text: String = (0..1_000).map(|n| format!("wrong{n} = 1\n")).collect();
+    assert_eq!(Case::new(&text).load().unwrap_err().problems().len(), 100);
+}
+
+proptest! {
+    #[test]
+    fn any_text_ends_in_one_line_for_each_problem(text in "(\\[|\\]|=|\"|'|\n|\r|\\.|\\{|\\}|#|,|accounts|poll|interval|a|1|\\PC){0,40}") {
+        if let Err(errors) = Case::new(&text).load() {
+            let n_lines = errors.to_string().lines().count();
+            prop_assert!(0 < n_lines && n_lines == errors.problems().len(), "{}", errors);
+        }
+    }
+}
+
+fn assert_refused(case: &Case, keys: &[&str]) {
+    let Err(errors) = case.load() else {
+        panic!("accepted: {}", fs::read_to_string(case.path("config.toml")).unwrap())
+    };
+    let found: Vec<&str> = errors.problems().iter().map(config::Problem::key).collect();
+    assert_eq!(found, keys, "{errors}");
+    let text = errors.to_string();
+    assert_eq!(text.lines().count(), keys.len(), "one line each: {text}");
+    for line in text.lines() {
+        assert!(line.starts_with(case.path("config.toml").to_str().unwrap()), "{line}");
+    }
+    assert!(!format!("{text}{errors:?}").contains(CANARY), "{text}");
+}
