@@ -73,8 +73,10 @@ struct CheckArgs {
 /// Why a command did not do its work.
 enum Failure {
     Config(ConfigErrors),
+    /// A file that configures something is refused.
+    Refused(Box<dyn Error + Send + Sync>),
     /// The configuration is refused, and the reasons have been printed.
-    Refused,
+    Told,
     Failed(Box<dyn Error + Send + Sync>),
 }
 
@@ -102,9 +104,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run => run::run(&cli.config),
         Command::Check(arguments) => self::check(&cli.config, &arguments),
-        Command::Sandbox(arguments) => {
-            block_on(async |shutdown| Ok(sandbox::run(arguments, shutdown).await?))
-        }
+        Command::Sandbox(arguments) => self::sandbox(arguments),
+
         Command::Demo(arguments) => block_on(async |shutdown| demo::run(arguments, shutdown).await),
     };
     match done {
@@ -115,7 +116,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::from(CONFIG_REFUSED)
         }
-        Err(Failure::Refused) => ExitCode::from(CONFIG_REFUSED),
+        Err(Failure::Refused(error)) => {
+            output::error(ErrorChain(&*error));
+            ExitCode::from(CONFIG_REFUSED)
+        }
+        Err(Failure::Told) => ExitCode::from(CONFIG_REFUSED),
         Err(Failure::Failed(error)) => {
             output::error(ErrorChain(&*error));
             ExitCode::FAILURE
@@ -131,8 +136,16 @@ fn check(path: &Path, arguments: &CheckArgs) -> Result<(), Failure> {
     };
     match check::check(path, std::env::vars_os(), options, &mut io::stdout(), &mut io::stderr())? {
         check::Verdict::Accepted => Ok(()),
-        check::Verdict::Refused => Err(Failure::Refused),
+        check::Verdict::Refused => Err(Failure::Told),
     }
+}
+
+fn sandbox(arguments: sandbox::SandboxArgs) -> Result<(), Failure> {
+    block_on(async |shutdown| match sandbox::run(arguments, shutdown).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.is_refusal() => Err(Failure::Refused(error.into())),
+        Err(error) => Err(error.into()),
+    })
 }
 
 /// Reads the configuration as every command does that needs one.

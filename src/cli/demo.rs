@@ -62,7 +62,7 @@ pub(super) async fn run(args: DemoArgs, shutdown: CancellationToken) -> Result<(
             shown.follow(&deliveries).await?;
             if args
                 .count
-                .is_some_and(|count| count <= sandbox.ledger().committed && count <= shown.n_events())
+                .is_some_and(|count| count <= sandbox.counts().committed && count <= shown.n_events())
             {
                 stopping.cancel();
             }
@@ -149,7 +149,7 @@ impl Shown {
 }
 
 fn summarize(sandbox: &Sandbox, shown: &Shown) -> Result<(), Failure> {
-    let ledger = sandbox.ledger();
+    let ledger = sandbox.counts();
     let delivered = shown.times.len();
     let committed = usize::try_from(ledger.committed).unwrap_or(usize::MAX);
     let lost = committed.saturating_sub(delivered);

@@ -22,7 +22,7 @@ pub(super) fn run(path: &Path) -> Result<(), Failure> {
         Err(Failure::Failed(failure)) => {
             error!(event = "shutdown.completed", error = %ErrorChain(&**failure), "ended with an error");
         }
-        Err(Failure::Config(_) | Failure::Refused) => {
+        Err(Failure::Config(_) | Failure::Refused(_) | Failure::Told) => {
             error!(event = "shutdown.completed", "configuration refused")
         }
     }

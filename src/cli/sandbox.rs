@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +10,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Secret;
-use crate::sandbox::{KeyPair, Options, Sandbox};
+use crate::sandbox::text::duration;
+use crate::sandbox::{KeyPair, Options, Sandbox, Settings, SettingsError};
 
 /// Serve a local VTEX order feed for trying things out
 #[derive(Debug, Args)]
@@ -23,7 +25,7 @@ pub(super) struct SandboxArgs {
     pub rate: f64,
 
     /// Events that wait for each app key at its first contact
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=2_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub count: u64,
 
     /// Repeats the orders, the shuffles and the handles of another run
@@ -37,36 +39,92 @@ pub(super) struct SandboxArgs {
     /// Let in only this app key with this token; may be given again [default: any key is welcome]
     #[arg(long, value_name = "KEY=TOKEN", value_parser = key_pair)]
     pub key: Vec<KeyPair>,
+
+    /// Feeds have no configuration until one is posted; requests are answered 404 until then
+    #[arg(long)]
+    pub unconfigured: bool,
+
+    /// Settings file: faults, rate limits and every other oddity
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+
+    /// Loopback address at which a test may push events, move the clock and read the ledger
+    #[arg(long, value_name = "ADDR", value_parser = loopback)]
+    pub oracle: Option<SocketAddr>,
 }
 
 /// Why the sandbox could not serve.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SandboxError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// Wrong contents of the settings file.
+    #[error("{}:{reason}", path.display())]
+    Settings { path: PathBuf, reason: SettingsError },
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot write to stdout")]
     Print(#[source] io::Error),
 }
 
+impl SandboxError {
+    /// Whether the settings file is what is wrong.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::Settings { .. } => true,
+            Self::Listen { .. } | Self::Print(_) => false,
+        }
+    }
+}
+
 /// Serves until `shutdown`. Prints where, and the lines of a configuration that points an agent there.
 ///
 /// # Errors
-/// [`SandboxError`] when the address is taken or not ours, or nobody reads what is printed.
+/// [`SandboxError`] when the settings file is refused, an address is taken or not ours, or nobody reads what is
+/// printed.
 pub(super) async fn run(args: SandboxArgs, shutdown: CancellationToken) -> Result<(), SandboxError> {
-    let SandboxArgs { listen, rate, count, seed, visibility, key } = args;
-    let listen_error = |source| SandboxError::Listen { address: listen, source };
-    let listener = TcpListener::bind(listen).await.map_err(listen_error)?;
-    let address = listener.local_addr().map_err(listen_error)?;
-    print_ready(address, key.first()).map_err(SandboxError::Print)?;
-    Sandbox::new(Options { count, rate, seed, visibility, keys: key }).serve(listener, shutdown).await;
-    Ok(())
+    let SandboxArgs { listen, rate, count, seed, visibility, key, unconfigured, faults, oracle } = args;
+    let settings = faults.map(read_settings).transpose()?.unwrap_or_default();
+    let (listener, address) = bind(listen).await?;
+    let oracle = match oracle {
+        Some(oracle) => Some(bind(oracle).await?),
+        None => None,
+    };
+    print_ready(address, oracle.as_ref().map(|(_, address)| *address), key.first())
+        .map_err(SandboxError::Print)?;
+
+    let sandbox = Sandbox::new(Options { count, rate, seed, visibility, keys: key, unconfigured, settings });
+    let answering = sandbox.serve(listener, shutdown.clone());
+    let Some((listener, address)) = oracle else {
+        answering.await;
+        return Ok(());
+    };
+    let ((), consulted) = tokio::join!(answering, sandbox.serve_oracle(listener, shutdown));
+    consulted.map_err(|source| SandboxError::Listen { address, source })
 }
 
-fn print_ready(address: SocketAddr, key: Option<&KeyPair>) -> io::Result<()> {
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), SandboxError> {
+    let refused = |source| SandboxError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let bound = listener.local_addr().map_err(refused)?;
+    Ok((listener, bound))
+}
+
+fn read_settings(path: PathBuf) -> Result<Settings, SandboxError> {
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Settings::parse(&text).map_err(|reason| SandboxError::Settings { path, reason }),
+        Err(source) => Err(SandboxError::Read { path, source }),
+    }
+}
+
+fn print_ready(address: SocketAddr, oracle: Option<SocketAddr>, key: Option<&KeyPair>) -> io::Result<()> {
     let app_key = key.map_or("vtexappkey-sandbox-AAAAAA", |key| key.app_key.as_str());
     let app_token = key.map_or("any", |_| "the token given with --key");
     let mut out = io::stdout().lock();
     writeln!(out, "sandbox ready on http://{address}")?;
+    if let Some(oracle) = oracle {
+        writeln!(out, "oracle ready on http://{oracle}")?;
+    }
     writeln!(out, "\nPoint an agent at it:\n")?;
     writeln!(out, "[accounts.sandbox]")?;
     writeln!(out, "app_key = {app_key:?}")?;
@@ -83,12 +141,18 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
 }
 
 fn visibility(text: &str) -> Result<Duration, String> {
-    let allowed = || "a duration with a unit, from 0s to 12h, such as 30s or 4m".to_owned();
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| allowed())?;
-    Duration::try_from(parsed)
-        .ok()
-        .filter(|parsed| *parsed <= Duration::from_secs(43_200))
-        .ok_or_else(allowed)
+    duration(text).and_then(|parsed| {
+        if parsed <= Duration::from_secs(43_200) { Ok(parsed) } else { Err("at most 12h".to_owned()) }
+    })
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "ADDRESS:PORT".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("a loopback address, such as 127.0.0.1:8392".into())
+    }
 }
 
 fn key_pair(text: &str) -> Result<KeyPair, String> {
@@ -124,19 +188,31 @@ mod tests {
             ("--rate", "-1"),
             ("--rate", "NaN"),
             ("--rate", "10001"),
-            ("--count", "2000001"),
+            ("--count", "1000001"),
             ("--visibility", "30"),
             ("--visibility", "-1s"),
             ("--visibility", "13h"),
             ("--key", "only-a-key"),
             ("--key", "=token"),
             ("--listen", "8391"),
+            ("--oracle", "0.0.0.0:8392"),
+            ("--oracle", "8392"),
         ] {
             assert!(
                 Cli::try_parse_from(["x".into(), format!("{option}={value}")]).is_err(),
                 "{option} {value}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_settings_file_is_refused_with_name_and_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[feed]\nshort_read = 1.0\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let args = Cli::parse_from(["x", "--listen", "127.0.0.1:0", "--faults", path]).args;
+        let refused = run(args, CancellationToken::new()).await.unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("{path}:2:1: feed.short_read: unknown field")), "{refused}");
     }
 
     #[test]

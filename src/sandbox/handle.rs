@@ -10,7 +10,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -55,24 +55,65 @@ pub enum Unreadable {
     Garbled,
 }
 
+/// Both forms that VTEX's documents show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandleForm {
+    /// A JWT with the receipt inside.
+    #[default]
+    Jwt,
+    /// The receipt alone, as in 2019: `AQEB…` with `+`, `/` and `=`.
+    Bare,
+}
+
 /// Makes and reads the handles of one app key.
 #[derive(Debug, Clone)]
 pub struct Issuer {
     account: String,
     app_key: String,
     tag: [u8; 8],
+    form: HandleForm,
 }
 
 impl Issuer {
-    pub fn new(account: &str, app_key: &str) -> Self {
+    pub fn new(account: &str, app_key: &str, form: HandleForm) -> Self {
         let digest = Sha256::digest(app_key.as_bytes());
         let mut tag = [0; 8];
         tag.copy_from_slice(&digest[..8]);
-        Self { account: account.to_owned(), app_key: app_key.to_owned(), tag }
+        Self { account: account.to_owned(), app_key: app_key.to_owned(), tag, form }
     }
 
     /// The handle for one receive; `created_at` is when that happens.
     pub fn mint(
+        &self,
+        receipt: Receipt,
+        message: MessageId,
+        item: &Item,
+        created_at: Timestamp,
+        rng: &mut StdRng,
+    ) -> String {
+        match self.form {
+            HandleForm::Jwt => self.jwt(receipt, message, item, created_at, rng),
+            HandleForm::Bare => self.seal(receipt, rng),
+        }
+    }
+
+    /// Which receive a handle stands for.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when it was not minted by an issuer of the same app key.
+    pub fn read(&self, handle: &str) -> Result<Receipt, Unreadable> {
+        let Some((signed, signature)) = handle.rsplit_once('.') else { return self.unseal(handle) };
+        if URL_SAFE_NO_PAD.encode(digest(signed.as_bytes())) != signature {
+            return Err(Unreadable::Garbled);
+        }
+        let (_, claims) = signed.split_once('.').ok_or(Unreadable::Garbled)?;
+        let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| Unreadable::Garbled)?;
+        let claims: Value = serde_json::from_slice(&claims).map_err(|_| Unreadable::Garbled)?;
+        self.unseal(claims["Handle"].as_str().unwrap_or_default())
+    }
+
+    fn jwt(
         &self,
         receipt: Receipt,
         message: MessageId,
@@ -103,21 +144,6 @@ impl Issuer {
         let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims));
         let signature = URL_SAFE_NO_PAD.encode(digest(signed.as_bytes()));
         format!("{signed}.{signature}")
-    }
-
-    /// Which receive a handle stands for.
-    ///
-    /// # Errors
-    /// [`Unreadable`] when it was not minted by an issuer of the same app key.
-    pub fn read(&self, handle: &str) -> Result<Receipt, Unreadable> {
-        let (signed, signature) = handle.rsplit_once('.').ok_or(Unreadable::Garbled)?;
-        if URL_SAFE_NO_PAD.encode(digest(signed.as_bytes())) != signature {
-            return Err(Unreadable::Garbled);
-        }
-        let (_, claims) = signed.split_once('.').ok_or(Unreadable::Garbled)?;
-        let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| Unreadable::Garbled)?;
-        let claims: Value = serde_json::from_slice(&claims).map_err(|_| Unreadable::Garbled)?;
-        self.unseal(claims["Handle"].as_str().unwrap_or_default())
     }
 
     /// A queue's receipt handle as SQS writes it: base64 that starts `AQEB`, 452 characters.
@@ -153,7 +179,7 @@ impl Issuer {
     }
 }
 
-const SEALED_BYTES: usize = 339;
+const SEALED_BYTES: usize = 338;
 const CHECK_BYTES: usize = 16;
 
 /// The claims of the handle in VTEX's own sample: no `exp`, no `iat`.
@@ -201,6 +227,10 @@ mod tests {
 
     const RECEIPT: Receipt = Receipt { message: 70_000, receive: 3 };
 
+    fn issuer(app_key: &str) -> Issuer {
+        Issuer::new("mystore", app_key, HandleForm::Jwt)
+    }
+
     fn handle(issuer: &Issuer, seed: u64) -> String {
         let mut rng = StdRng::seed_from_u64(seed);
         let item = Item::new(&json!({
@@ -215,16 +245,16 @@ mod tests {
 
     #[test]
     fn a_handle_is_read_back_by_its_own_issuer_only() {
-        let issuer = Issuer::new("mystore", "vtexappkey-mystore-AAAAAA");
+        let issuer = issuer("vtexappkey-mystore-AAAAAA");
         let handle = handle(&issuer, 1);
         assert_eq!(issuer.read(&handle), Ok(RECEIPT));
-        let other = Issuer::new("mystore", "vtexappkey-mystore-BBBBBB");
+        let other = Issuer::new("mystore", "vtexappkey-mystore-BBBBBB", HandleForm::Jwt);
         assert_eq!(other.read(&handle), Err(Unreadable::Foreign));
     }
 
     #[test]
     fn a_handle_looks_like_the_documented_sample() {
-        let handle = handle(&Issuer::new("mystore", "vtexappkey-mystore-AAAAAA"), 1);
+        let handle = handle(&issuer("vtexappkey-mystore-AAAAAA"), 1);
         assert!((1300..1500).contains(&handle.len()), "{}", handle.len());
         assert_eq!(handle.matches('.').count(), 2);
         let payload = handle.split('.').nth(1).unwrap();
@@ -240,23 +270,39 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_with_any_byte_changed_is_garbled() {
-        let issuer = Issuer::new("mystore", "key");
-        let handle = handle(&issuer, 1);
-        for at in 0..handle.len() {
-            let mut bytes = handle.clone().into_bytes();
-            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-            let changed = String::from_utf8(bytes).unwrap();
-            assert_eq!(issuer.read(&changed), Err(Unreadable::Garbled), "byte {at}");
+    fn a_bare_handle_is_base64_with_its_plain_alphabet_and_is_read_back() {
+        let issuer = Issuer::new("mystore", "key", HandleForm::Bare);
+        let handles: Vec<String> = (0..20).map(|seed| handle(&issuer, seed)).collect();
+        for handle in &handles {
+            assert!(handle.starts_with("AQEB") && handle.ends_with('=') && handle.len() == 452);
+            assert_eq!(issuer.read(handle), Ok(RECEIPT));
         }
-        for text in ["", ".", "..", "a.b.c", &handle[1..]] {
-            assert_eq!(issuer.read(text), Err(Unreadable::Garbled), "{text}");
+        assert!(
+            handles.iter().any(|handle| handle.contains('+'))
+                && handles.iter().any(|handle| handle.contains('/'))
+        );
+    }
+
+    #[test]
+    fn a_handle_with_any_byte_changed_is_garbled() {
+        for form in [HandleForm::Jwt, HandleForm::Bare] {
+            let issuer = Issuer::new("mystore", "key", form);
+            let handle = handle(&issuer, 1);
+            for at in 0..handle.len() {
+                let mut bytes = handle.clone().into_bytes();
+                bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+                let changed = String::from_utf8(bytes).unwrap();
+                assert_eq!(issuer.read(&changed), Err(Unreadable::Garbled), "byte {at}");
+            }
+            for text in ["", ".", "..", "a.b.c", &handle[1..]] {
+                assert_eq!(issuer.read(text), Err(Unreadable::Garbled), "{text}");
+            }
         }
     }
 
     #[test]
     fn two_receives_of_one_message_have_different_handles() {
-        let issuer = Issuer::new("mystore", "key");
+        let issuer = issuer("key");
         assert_ne!(handle(&issuer, 1), handle(&issuer, 2));
     }
 }

@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::handle::Issuer;
+use super::handle::{HandleForm, Issuer};
 use super::items::Item;
 use super::queue::{Fate, Queue, Rules};
 use crate::event;
@@ -63,7 +63,7 @@ impl MemoryFeed {
     pub fn new(account: &str, rules: Rules, seed: u64) -> Self {
         let queue = Queue::new(
             rules,
-            Issuer::new(account, "memory"),
+            Issuer::new(account, "memory", HandleForm::default()),
             Timestamp::UNIX_EPOCH,
             StdRng::seed_from_u64(seed),
         );

@@ -13,25 +13,12 @@ use rand::rngs::StdRng;
 
 use super::handle::{Issuer, MessageId, Receipt, Unreadable};
 use super::items::Item;
+pub use rules::{Oddities, Rules, StaleHandle};
+
+mod rules;
 
 /// The most items that one receive answers.
 pub const MAX_BATCH: usize = 10;
-
-/// How a queue treats its messages.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rules {
-    /// How long a received message stays hidden.
-    pub visibility: Duration,
-    /// How long a message lives, committed or not, counted from when it was enqueued.
-    pub retention: Duration,
-}
-
-impl Default for Rules {
-    /// 30 s and 4 days, VTEX's own defaults.
-    fn default() -> Self {
-        Self { visibility: Duration::from_secs(30), retention: Duration::from_secs(345_600) }
-    }
-}
 
 /// One message as a receive answers it.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,9 +34,11 @@ pub struct Received {
 /// What became of one handle of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The message is gone for good.
+    /// The feed has forgotten the message.
     Deleted(MessageId),
-    /// The message was received again since; nothing happened to it.
+    /// The commit counts as done, but the message stays: the handle is an older one, or the queue was odd.
+    Kept(MessageId),
+    /// The handle is an older one, and such are refused.
     Stale(MessageId),
     /// The message was deleted before, or has expired.
     AlreadyGone,
@@ -89,30 +78,56 @@ impl Queue {
         id
     }
 
+    /// Changes how messages are treated from now on; leases that run keep their end.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
+    /// Forgets all messages. Handles made so far stay what they are: of messages that are gone.
+    pub fn clear(&mut self) {
+        self.messages.clear();
+        self.visible.clear();
+        self.hidden.clear();
+    }
+
     /// Answers up to `maxlot` (at most [`MAX_BATCH`]) visible messages in no particular order and hides them.
     pub fn receive(&mut self, now: Duration, maxlot: usize) -> Vec<Received> {
         self.settle(now);
-        self.pick(maxlot.min(MAX_BATCH)).into_iter().filter_map(|number| self.lease(now, number)).collect()
+        let oddities = self.rules.oddities;
+        let mut n = maxlot.min(MAX_BATCH).min(self.visible.len());
+        if n == 0 || self.happens(oddities.empty_read) {
+            return Vec::new();
+        }
+        if self.happens(oddities.short_read) {
+            n = self.rng.random_range(1..=n);
+        }
+        self.pick(n).into_iter().filter_map(|number| self.lease(now, number)).collect()
+    }
+
+    /// What [`Self::commit`] would do with a handle, oddities apart.
+    pub fn judge(&mut self, now: Duration, handle: &str) -> Fate {
+        self.settle(now);
+        self.find(handle).map_or_else(|fate| fate, |(_, id)| Fate::Deleted(id))
     }
 
     /// Deletes the message of a handle if that is the handle of its latest receive, whether or not the message is
     /// still hidden.
     pub fn commit(&mut self, now: Duration, handle: &str) -> Fate {
         self.settle(now);
-        let receipt = match self.issuer.read(handle) {
-            Ok(receipt) => receipt,
-            Err(Unreadable::Foreign) => return Fate::Foreign,
-            Err(Unreadable::Garbled) => return Fate::Garbled,
+        let (number, id) = match self.find(handle) {
+            Ok(found) => found,
+            Err(fate) => return fate,
         };
-        match self.messages.get(&receipt.message) {
-            None => Fate::AlreadyGone,
-            Some(message) if message.receive_count != receipt.receive => Fate::Stale(message.id),
-            Some(message) => {
-                let id = message.id;
-                self.remove(receipt.message);
-                Fate::Deleted(id)
-            }
+        let oddities = self.rules.oddities;
+        if self.happens(oddities.kept_despite_commit) {
+            return Fate::Kept(id);
         }
+        if self.happens(oddities.back_after_commit) {
+            self.hide(now, number);
+        } else {
+            self.remove(number);
+        }
+        Fate::Deleted(id)
     }
 
     /// Messages that are neither committed nor expired, hidden ones included.
@@ -150,6 +165,28 @@ impl Queue {
         }
     }
 
+    /// The message that a handle deletes, or why it deletes none.
+    fn find(&self, handle: &str) -> Result<(u64, MessageId), Fate> {
+        let receipt = self.issuer.read(handle).map_err(|unreadable| match unreadable {
+            Unreadable::Foreign => Fate::Foreign,
+            Unreadable::Garbled => Fate::Garbled,
+        })?;
+        let message = self.messages.get(&receipt.message).ok_or(Fate::AlreadyGone)?;
+        if message.receive_count == receipt.receive {
+            return Ok((receipt.message, message.id));
+        }
+        match self.rules.stale_handle {
+            StaleHandle::Ignored => Err(Fate::Kept(message.id)),
+            StaleHandle::Deleted => Ok((receipt.message, message.id)),
+            StaleHandle::Refused => Err(Fate::Stale(message.id)),
+        }
+    }
+
+    /// Draws whether something of this probability happens; nothing is drawn for the impossible.
+    fn happens(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.rng.random::<f64>() < probability
+    }
+
     /// Draws `n` of the oldest visible messages, shuffled. Like the real queue it roughly, but never strictly, keeps
     /// the order in which the messages came.
     fn pick(&mut self, n: usize) -> Vec<u64> {
@@ -164,17 +201,27 @@ impl Queue {
     }
 
     fn lease(&mut self, now: Duration, number: u64) -> Option<Received> {
+        if !self.happens(self.rules.oddities.delivered_twice) {
+            self.hide(now, number);
+        }
         let message = self.messages.get_mut(&number)?;
         message.receive_count = message.receive_count.saturating_add(1);
-        message.visible_at = now.saturating_add(self.rules.visibility);
-        self.visible.remove(&number);
-        self.hidden.insert((message.visible_at, number));
 
         let receipt = Receipt { message: number, receive: message.receive_count };
         let created_at = self.epoch.saturating_add(now).unwrap_or(self.epoch);
         let handle = self.issuer.mint(receipt, message.id, &message.item, created_at, &mut self.rng);
         let item = message.item.clone();
         Some(Received { message: message.id, receive_count: message.receive_count, handle, item })
+    }
+
+    /// Hides a message for the visibility timeout from `now`.
+    fn hide(&mut self, now: Duration, number: u64) {
+        if let Some(message) = self.messages.get_mut(&number) {
+            self.visible.remove(&number);
+            self.hidden.remove(&(message.visible_at, number));
+            message.visible_at = now.saturating_add(self.rules.visibility);
+            self.hidden.insert((message.visible_at, number));
+        }
     }
 
     fn remove(&mut self, number: u64) {
@@ -201,6 +248,7 @@ struct Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sandbox::handle::HandleForm;
     use rand::SeedableRng;
     use serde_json::json;
 
@@ -212,7 +260,12 @@ mod tests {
 
     fn queue(seed: u64) -> Queue {
         let epoch = "2026-03-02T20:00:00Z".parse().unwrap();
-        Queue::new(Rules::default(), Issuer::new("mystore", "key"), epoch, StdRng::seed_from_u64(seed))
+        Queue::new(
+            Rules::default(),
+            Issuer::new("mystore", "key", HandleForm::Jwt),
+            epoch,
+            StdRng::seed_from_u64(seed),
+        )
     }
 
     fn queue_of(n: usize) -> Queue {
@@ -221,6 +274,10 @@ mod tests {
             queue.enqueue(T0, Item::new(&json!({"orderId": format!("{order}-01"), "state": "handling"})));
         }
         queue
+    }
+
+    fn odd(oddities: Oddities) -> Rules {
+        Rules { oddities, ..Rules::default() }
     }
 
     fn drain(queue: &mut Queue, now: Duration) -> Vec<Received> {
@@ -272,9 +329,98 @@ mod tests {
         let mut queue = queue_of(1);
         let first = queue.receive(T0, 10).remove(0);
         let second = queue.receive(secs(30), 10).remove(0);
-        assert_eq!(queue.commit(secs(31), &first.handle), Fate::Stale(first.message));
+        assert_eq!(queue.commit(secs(31), &first.handle), Fate::Kept(first.message));
         assert_eq!(queue.len(secs(31)), 1);
         assert_eq!(queue.commit(secs(31), &second.handle), Fate::Deleted(first.message));
+    }
+
+    #[test]
+    fn a_stale_handle_deletes_or_is_refused_where_the_rules_say_so() {
+        for stale_handle in [StaleHandle::Ignored, StaleHandle::Deleted, StaleHandle::Refused] {
+            let mut queue = queue_of(1);
+            queue.set_rules(Rules { stale_handle, ..Rules::default() });
+            let first = queue.receive(T0, 10).remove(0);
+            queue.receive(secs(30), 10);
+            let (fate, left) = match stale_handle {
+                StaleHandle::Ignored => (Fate::Kept(first.message), 1),
+                StaleHandle::Deleted => (Fate::Deleted(first.message), 0),
+                StaleHandle::Refused => (Fate::Stale(first.message), 1),
+            };
+            assert_eq!(queue.judge(secs(31), &first.handle), fate);
+            assert_eq!(queue.commit(secs(31), &first.handle), fate);
+            assert_eq!(queue.len(secs(31)), left, "{stale_handle:?}");
+        }
+    }
+
+    #[test]
+    fn judging_a_handle_deletes_nothing() {
+        let mut queue = queue_of(1);
+        let received = queue.receive(T0, 10).remove(0);
+        assert_eq!(queue.judge(T0, &received.handle), Fate::Deleted(received.message));
+        assert_eq!(queue.commit(T0, &received.handle), Fate::Deleted(received.message));
+    }
+
+    #[test]
+    fn reads_are_short_or_empty_at_the_probability_asked_for() {
+        let mut queue = queue_of(100);
+        queue.set_rules(odd(Oddities { empty_read: 0.5, ..Oddities::default() }));
+        let reads: Vec<usize> = (0..1_000).map(|n| queue.receive(secs(30 * n), 10).len()).collect();
+        let empty = reads.iter().filter(|&&n| n == 0).count();
+        assert!((450..550).contains(&empty), "{empty}");
+        assert!(reads.iter().all(|&n| n == 0 || n == 10));
+
+        queue.set_rules(odd(Oddities { short_read: 1.0, ..Oddities::default() }));
+        let mut sizes: Vec<usize> = (1_000..1_200).map(|n| queue.receive(secs(30 * n), 10).len()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        assert_eq!(sizes, (1..=10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_message_may_be_delivered_twice_within_its_lease() {
+        let mut queue = queue_of(1);
+        queue.set_rules(odd(Oddities { delivered_twice: 1.0, ..Oddities::default() }));
+        let first = queue.receive(T0, 10).remove(0);
+        queue.set_rules(Rules::default());
+        let second = queue.receive(T0, 10).remove(0);
+        assert_eq!(first.message, second.message);
+        assert_eq!(queue.receive(T0, 10), []);
+        assert_eq!(queue.commit(T0, &first.handle), Fate::Kept(first.message));
+        assert_eq!(queue.commit(T0, &second.handle), Fate::Deleted(first.message));
+        assert!(queue.is_empty(T0));
+    }
+
+    #[test]
+    fn a_committed_message_may_come_back_and_can_be_committed_again() {
+        let mut queue = queue_of(1);
+        queue.set_rules(odd(Oddities { back_after_commit: 1.0, ..Oddities::default() }));
+        let first = queue.receive(T0, 10).remove(0);
+        assert_eq!(queue.commit(secs(1), &first.handle), Fate::Deleted(first.message));
+        assert_eq!(queue.receive(secs(30), 10), []);
+        queue.set_rules(Rules::default());
+        let second = queue.receive(secs(31), 10).remove(0);
+        assert_eq!(queue.commit(secs(31), &second.handle), Fate::Deleted(first.message));
+        assert!(queue.is_empty(secs(31)));
+    }
+
+    #[test]
+    fn a_commit_may_succeed_and_delete_nothing() {
+        let mut queue = queue_of(1);
+        queue.set_rules(odd(Oddities { kept_despite_commit: 1.0, ..Oddities::default() }));
+        let first = queue.receive(T0, 10).remove(0);
+        assert_eq!(queue.commit(T0, &first.handle), Fate::Kept(first.message));
+        assert_eq!(queue.receive(secs(30), 10).len(), 1);
+    }
+
+    #[test]
+    fn handles_of_a_cleared_queue_are_of_messages_that_are_gone() {
+        let mut queue = queue_of(1);
+        let old = queue.receive(T0, 10).remove(0);
+        queue.clear();
+        queue.enqueue(T0, Item::new(&json!({})));
+        queue.receive(T0, 10);
+        assert_eq!(queue.commit(T0, &old.handle), Fate::AlreadyGone);
+        assert_eq!(queue.len(T0), 1);
     }
 
     #[test]
@@ -296,7 +442,7 @@ mod tests {
     fn foreign_and_garbled_handles_are_told_apart_and_touch_nothing() {
         let mut queue = queue_of(1);
         let epoch = "2026-03-02T20:00:00Z".parse().unwrap();
-        let other_key = Issuer::new("mystore", "other");
+        let other_key = Issuer::new("mystore", "other", HandleForm::Jwt);
         let mut other = Queue::new(Rules::default(), other_key, epoch, StdRng::seed_from_u64(1));
         other.enqueue(T0, Item::new(&json!({})));
         let foreign = other.receive(T0, 1).remove(0);

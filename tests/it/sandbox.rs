@@ -1,15 +1,14 @@
 //! The sandbox over real sockets, spoken to in raw HTTP.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use order_feed_agent::sandbox::{Options, Sandbox};
+use order_feed_agent::sandbox::Options;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::sandbox_support::{APP_KEY, start};
 
 #[tokio::test]
 async fn five_hundred_waiting_events_are_each_received_and_committed_once() {
@@ -34,19 +33,26 @@ async fn five_hundred_waiting_events_are_each_received_and_committed_once() {
 
 #[tokio::test]
 async fn an_uncommitted_event_comes_back_with_a_new_handle_and_the_old_one_commits_nothing() {
-    let visibility = Duration::from_millis(50);
-    let (sandbox, client, _stop) = start(Options { count: 1, visibility, ..Options::default() }).await;
+    let (sandbox, client, _stop) = start(Options { count: 1, ..Options::default() }).await;
     let first = client.receive().await.remove(0);
-    let second = loop {
-        if let Some(item) = client.receive().await.pop() {
-            break item;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    assert!(client.receive().await.is_empty());
+    sandbox.advance(Duration::from_secs(30));
+    let second = client.receive().await.remove(0);
     assert_eq!(first["eventId"], second["eventId"]);
     assert_ne!(first["handle"], second["handle"]);
     assert_eq!(client.commit(&[first]).await.0, 200);
     assert_eq!((sandbox.ledger().committed, sandbox.ledger().waiting), (0, 1));
+}
+
+#[tokio::test]
+async fn items_of_any_shape_can_be_pushed() {
+    let (sandbox, client, _stop) = start(Options::default()).await;
+    let odd = [json!(7), json!({"orderId": 7}), json!({"orderId": "1-01", "handle": null})];
+    sandbox.push(APP_KEY, &odd).unwrap();
+    let batch = client.receive().await;
+    assert_eq!(batch.len(), 3);
+    assert!(batch.contains(&odd[0]) && batch.contains(&odd[2]));
+    assert!(batch.iter().any(|item| item["orderId"] == 7 && item["handle"].is_string()));
 }
 
 #[tokio::test]
@@ -82,56 +88,4 @@ async fn shutdown_ends_an_idle_connection_and_serve_returns() {
     drop(stop.shutdown);
     stop.served.await.unwrap();
     assert_eq!(idle.read(&mut [0; 8]).await.unwrap(), 0);
-}
-
-/// Stops the server when it is dropped.
-struct Stop {
-    shutdown: DropGuard,
-    served: JoinHandle<()>,
-}
-
-struct Client {
-    address: SocketAddr,
-}
-
-async fn start(options: Options) -> (Sandbox, Client, Stop) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let sandbox = Sandbox::new(options);
-    let shutdown = CancellationToken::new();
-    let server = sandbox.clone();
-    let served = tokio::spawn({
-        let shutdown = shutdown.clone();
-        async move { server.serve(listener, shutdown).await }
-    });
-    (sandbox, Client { address }, Stop { shutdown: shutdown.drop_guard(), served })
-}
-
-impl Client {
-    async fn receive(&self) -> Vec<Value> {
-        let (status, body) = self.ask("GET", "/api/orders/feed?maxlot=10", "").await;
-        assert_eq!(status, 200, "{body}");
-        serde_json::from_str(&body).unwrap()
-    }
-
-    async fn commit(&self, items: &[Value]) -> (u16, String) {
-        let handles: Vec<&Value> = items.iter().map(|item| &item["handle"]).collect();
-        self.ask("POST", "/api/orders/feed", &json!({ "handles": handles }).to_string()).await
-    }
-
-    /// Status and body.
-    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: sandbox\r\nX-VTEX-API-AppKey: vtexappkey-mystore-ABCDEF\r\n\
-             X-VTEX-API-AppToken: token\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_owned())
-    }
 }
