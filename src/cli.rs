@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,20 +27,16 @@ const WRONG_USAGE: u8 = 64;
 /// The configuration is refused (`EX_CONFIG` of sysexits.h).
 const CONFIG_REFUSED: u8 = 78;
 
+const CONFIG_VARIABLE: &str = "ORDER_FEED_AGENT_CONFIG";
+const DEFAULT_CONFIG: &str = "/etc/order-feed-agent/config.toml";
+
 /// Reads the VTEX order feed politely, loses nothing, and delivers every event.
 #[derive(Debug, Parser)]
 #[command(name = "order-feed-agent", version, about, after_help = AFTER_HELP)]
 struct Cli {
-    /// The configuration
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "ORDER_FEED_AGENT_CONFIG",
-        default_value = "/etc/order-feed-agent/config.toml"
-    )]
-    config: PathBuf,
+    /// The configuration [default: $ORDER_FEED_AGENT_CONFIG, else /etc/order-feed-agent/config.toml]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -85,6 +82,17 @@ enum Failure {
 #[error("ended at once by a second signal; what was in hand comes back from the feed")]
 struct Interrupted;
 
+impl fmt::Display for Failure {
+    /// One line, with the causes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(errors) => errors.fmt(f),
+            Self::Told => f.write_str("the configuration is refused"),
+            Self::Refused(error) | Self::Failed(error) => ErrorChain(&**error).fmt(f),
+        }
+    }
+}
+
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::Failed(Box::new(error))
@@ -101,11 +109,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { WRONG_USAGE } else { 0 });
         }
     };
+    let config = || config_path(cli.config);
     let done = match cli.command {
-        Command::Run => run::run(&cli.config),
-        Command::Check(arguments) => self::check(&cli.config, &arguments),
+        Command::Run => run::run(&config()),
+        Command::Check(arguments) => self::check(&config(), &arguments),
         Command::Sandbox(arguments) => self::sandbox(arguments),
-
         Command::Demo(arguments) => block_on(async |shutdown| demo::run(arguments, shutdown).await),
     };
     match done {
@@ -116,16 +124,22 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::from(CONFIG_REFUSED)
         }
-        Err(Failure::Refused(error)) => {
-            output::error(ErrorChain(&*error));
+        Err(Failure::Told) => ExitCode::from(CONFIG_REFUSED),
+        Err(refused @ Failure::Refused(_)) => {
+            output::error(&refused);
             ExitCode::from(CONFIG_REFUSED)
         }
-        Err(Failure::Told) => ExitCode::from(CONFIG_REFUSED),
-        Err(Failure::Failed(error)) => {
-            output::error(ErrorChain(&*error));
+        Err(failed @ Failure::Failed(_)) => {
+            output::error(&failed);
             ExitCode::FAILURE
         }
     }
+}
+
+/// What was given, else what the environment names: like every variable of the agent, an empty one is none.
+fn config_path(given: Option<PathBuf>) -> PathBuf {
+    let named = || std::env::var_os(CONFIG_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
+    given.or_else(named).unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG))
 }
 
 fn check(path: &Path, arguments: &CheckArgs) -> Result<(), Failure> {

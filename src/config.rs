@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-pub use load::{Inspection, Loaded, Settings, inspect, load, settings};
+use crate::policy::retry::Retry;
+use crate::policy::{breaker, pause};
+
+pub use load::{Inspection, Loaded, Settings, inspect, load, load_regular, settings};
 pub use problem::{ConfigErrors, Problem, Warning};
 pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
@@ -20,6 +23,7 @@ mod complete;
 mod environment;
 mod file;
 mod layers;
+pub(crate) mod limited;
 mod load;
 mod origin;
 mod problem;
@@ -30,11 +34,17 @@ mod secret;
 mod show;
 mod validate;
 
+/// No time-out of a request is longer.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// Everything the agent was told, valid as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The enabled feeds, sorted by name; at least one.
     pub accounts: Vec<Account>,
+    pub retry: Retry,
+    pub rate_limit: pause::Settings,
+    pub circuit_breaker: breaker::Settings,
     pub journal: Journal,
     /// Sorted by name; may be empty.
     pub sinks: Vec<Sink>,
@@ -80,6 +90,8 @@ pub struct Requests {
     pub connect_timeout: Duration,
     /// Bytes of a body after decompression.
     pub max_body: u64,
+    /// Requests of the VTEX account at a time, 1–32.
+    pub concurrency: u32,
     pub proxy: Proxy,
     /// Authorities trusted besides the system's.
     pub ca_file: Option<CaFile>,

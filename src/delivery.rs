@@ -59,7 +59,7 @@ impl<J: Journal, S: Sink> Worker<'_, J, S> {
             // Seen before the journal is read, so that nothing appended meanwhile is slept over.
             appended.mark_unchanged();
             self.heartbeat.due_within(LONGEST);
-            let delivered = self.deliver_next(&mut progress).await;
+            let delivered = self.deliver_next(&mut progress, 0 < n_failures).await;
             if last {
                 return;
             }
@@ -83,8 +83,12 @@ impl<J: Journal, S: Sink> Worker<'_, J, S> {
                 Err(error) => {
                     n_failures += 1;
                     let wait = BACKOFF.delay(n_failures, rng.random());
+                    let event = match &error {
+                        DeliveryError::Sink(_) => "sink.blocked",
+                        DeliveryError::Journal(_) => "journal.blocked",
+                    };
                     warn!(
-                        event = "sink.blocked", sink = self.name, failures = n_failures, wait_ms = wait.as_millis() as u64,
+                        event, sink = self.name, failures = n_failures, wait_ms = wait.as_millis() as u64,
                         error = %ErrorChain(&error), "sink does not take events; they stay in the journal"
                     );
                     self.heartbeat.due_within(wait);
@@ -95,7 +99,15 @@ impl<J: Journal, S: Sink> Worker<'_, J, S> {
     }
 
     /// Delivers what comes next and records it; returns how many events that were.
-    async fn deliver_next(&mut self, progress: &mut Option<Progress>) -> Result<usize, DeliveryError> {
+    async fn deliver_next(
+        &mut self,
+        progress: &mut Option<Progress>,
+        after_failure: bool,
+    ) -> Result<usize, DeliveryError> {
+        if after_failure {
+            // It may have been the journal, which stores nothing more until it has proved itself.
+            self.journal.probe().await?;
+        }
         let current = match progress {
             Some(progress) => progress,
             None => progress.insert(resume(self.name, self.journal).await?),

@@ -1,6 +1,7 @@
 //! The journal: where every event is kept, and the only maker of [`Journaled`].
 //!
-//! It also keeps how far each sink has come, in the same transactions, so that progress and events never disagree.
+//! It also keeps how far each sink has come, in the same transactions, so that progress and events never disagree,
+//! and the pauses that VTEX asked for, so that a restart does not break them.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -107,7 +108,15 @@ pub struct Mark {
     pub length: u64,
 }
 
-/// Keeps events and progress for good.
+/// No request to a VTEX account until it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredPause {
+    pub ends_at: Timestamp,
+    /// As it was when it began: however the clock was set meanwhile, no more than this is left of it.
+    pub length: Duration,
+}
+
+/// Keeps events, progress and pauses for good.
 pub trait Journal: Send + Sync {
     /// Stores a batch in one synced transaction, dropping the events it knows. Inside the batch the events of an
     /// order are stored in the order of their `currentChange`.
@@ -115,8 +124,13 @@ pub trait Journal: Send + Sync {
     /// Runs to its end even if the future is dropped.
     fn append(&self, batch: Batch) -> impl Future<Output = Result<Appended, JournalError>> + Send;
 
-    /// Proves that the journal can be written: one synced write that changes nothing else.
+    /// Proves that the journal can be written: one synced write that changes nothing else. After any failed write
+    /// the others fail too until this has succeeded.
     fn probe(&self) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Whether a write failed and no probe has succeeded since: nothing may be received then (never lease what cannot
+    /// be stored), nor committed.
+    fn is_blocked(&self) -> bool;
 
     /// The events behind `seq` in journal order: at most `max_events`, and no more once they hold `max_bytes`.
     fn entries_after(
@@ -135,6 +149,19 @@ pub trait Journal: Send + Sync {
         progress: Progress,
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
 
+    /// Stores the pause of a VTEX account in place of the one it had.
+    fn store_pause(
+        &self,
+        vtex_account: &str,
+        pause: StoredPause,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// The last pause of a VTEX account, which may be over.
+    fn pause(
+        &self,
+        vtex_account: &str,
+    ) -> impl Future<Output = Result<Option<StoredPause>, JournalError>> + Send;
+
     /// Changes with every append that stored something new.
     fn appended(&self) -> watch::Receiver<()>;
 }
@@ -145,7 +172,7 @@ pub enum JournalError {
     #[error("journal {}: cannot open", path.display())]
     Open { path: PathBuf, source: std::io::Error },
     #[error("journal {}: {}", path.display(), what)]
-    NotAFile { path: PathBuf, what: &'static str },
+    Unusable { path: PathBuf, what: &'static str },
     #[error("journal {}: in use by another agent (process {holder}); only one may run on a journal", path.display())]
     Locked { path: PathBuf, holder: String },
     #[error("journal {}: written by a newer version (schema {found}, this binary knows up to {known}); install that version again", path.display())]
@@ -154,6 +181,8 @@ pub enum JournalError {
     Foreign { path: PathBuf },
     #[error("journal {}: {doing}", path.display())]
     Sqlite { path: PathBuf, doing: &'static str, source: rusqlite::Error },
+    #[error("journal {}: a write failed before; nothing is stored until it can be written again", path.display())]
+    Suspect { path: PathBuf },
     /// The thread that did the work panicked.
     #[error("journal {}: the storage task ended early", path.display())]
     Task { path: PathBuf },

@@ -17,7 +17,7 @@
 //! | [`event`] | the words: event, key, handle, leased item |
 //! | [`policy`] | every decision, pure: what a failure means, how long to wait, how fast to go |
 //! | [`vtex`] | one attempt at VTEX: the HTTP client, the feed |
-//! | [`account`] | one feed's loop (receive → journal → commit → wait) and the gate of its VTEX account |
+//! | [`account`] | one feed's loop (receive → journal → commit → wait), and the gate of its VTEX account |
 //! | [`journal`] | what is kept for good, and the only maker of [`journal::Journaled`] |
 //! | [`delivery`] | one worker a sink, reading the journal |
 //! | [`sink`] | where events go |
@@ -25,12 +25,13 @@
 //! | [`config`], [`cli`], [`shutdown`] | what the user says |
 //! | [`observe`] | what the agent says: logs, systemd, the watchdog |
 //! | [`sandbox`] | a local VTEX, and the in-memory feed of the tests |
+//! | [`wall`] | wall time, which jumps |
 //!
-//! Follow one event: [`account`] (`poll`) → [`vtex::feed`] → [`journal`] (`sqlite/append`) → [`delivery`] →
-//! [`sink`] (`file`).
+//! Follow one event: `account/poll` → `account/receive` → [`vtex::feed`] → [`journal`] (`sqlite/append`) →
+//! [`delivery`] → [`sink`] (`file`); its handle goes `account/poll` → `account/commit` → [`vtex::feed`].
 //!
-//! After a 429: what it means is decided in [`policy::classify`], `account/poll` closes the gate for
-//! [`account::gate::PAUSE`], and [`account::Gate`] lets nothing pass until then.
+//! The pause after a 429 is decided in [`policy::pause`], enforced in [`account::gate`], and stored by
+//! `account/attempt` in the [`journal`].
 //!
 //! # Invariants
 //!
@@ -39,7 +40,7 @@
 //! 2. No request of an account leaves before its gate opens; none within a pause.
 //! 3. No two polls of a feed start closer than `poll.interval`, counted from the end of the last.
 //! 4. [`policy`] is pure: no clock, no generator, no IO, no logging.
-//! 5. Nothing is unbounded: bodies, batches, drains, log fields, key tables.
+//! 5. Nothing is unbounded: bodies, batches, retries, hints, drains, log fields, files.
 //! 6. A secret has no `Display` and a redacted `Debug`; app token, handles and order contents are in no log, error or
 //!    journal.
 //! 7. Shutdown races the waiting, never the work: a received batch is journaled and its commit tried.
@@ -58,3 +59,4 @@ pub mod sandbox;
 pub mod shutdown;
 pub mod sink;
 pub mod vtex;
+pub mod wall;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,11 +14,12 @@ use tracing::info;
 use crate::config::Config;
 use crate::journal::{JournalError, SqliteJournal};
 use crate::observe::liveness::{self, Liveness};
+use crate::observe::metrics::Metrics;
 use crate::observe::status::{self, Status};
 use crate::observe::systemd;
 
 use feeds::Feeds;
-pub use reload::Reload;
+pub use reload::{Hangups, Reload};
 use sinks::Sinks;
 
 mod feeds;
@@ -34,8 +34,6 @@ pub enum RunError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Feeds(#[from] feeds::FeedsError),
-    #[error("cannot listen for signals")]
-    Signals(#[source] std::io::Error),
     #[error("a part of the agent ended early")]
     PartEnded(#[source] Option<JoinError>),
     #[error("the grace period of {0:?} ran out before everything in hand was finished")]
@@ -54,30 +52,32 @@ struct Agent {
 struct Board {
     liveness: Liveness,
     status: Status,
+    metrics: Metrics,
 }
 
 /// Runs the agent until `shutdown`, then finishes what is in hand within the grace period. SIGHUP reloads the
-/// configuration where `reload` says from where.
+/// configuration where `reload` says from where. Counts into `metrics`, which outlive the run, however it ends.
 ///
 /// # Errors
 /// See [`RunError`]; nothing that was received is lost by any of them.
 pub async fn run(
     config: Config,
     reload: Option<Reload>,
+    metrics: Metrics,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     info!(
         event = "agent.started", version = env!("CARGO_PKG_VERSION"), accounts = config.accounts.len(),
         sinks = config.sinks.len(), journal = %config.journal.path.display(), "agent started"
     );
-    let board = Board::default();
+    let board = Board { metrics, ..Board::default() };
     let journal = Arc::new(open_journal(config.journal.path.clone()).await?);
     let mut agent = Agent {
         feeds: Feeds::new(Arc::clone(&journal), board.clone(), shutdown.clone()),
         sinks: Sinks::new(journal, board.clone()),
         config,
     };
-    agent.feeds.follow(&agent.config.accounts)?;
+    agent.feeds.follow(&agent.config).await?;
     agent.sinks.follow(&agent.config.sinks);
     systemd::ready();
     info!(event = "agent.ready", "configuration, journal and sinks are open");
@@ -107,30 +107,30 @@ impl Agent {
         ended_early.and(finished)
     }
 
-    /// Reloads at each SIGHUP, until `shutdown`.
+    /// Reloads at each SIGHUP, until `shutdown`. Reading may take its time: nothing waits for it.
     async fn work(&mut self, reload: Option<Reload>, shutdown: &CancellationToken) -> Result<(), RunError> {
-        let mut hangups = match &reload {
-            Some(_) => Some(signal(SignalKind::hangup()).map_err(RunError::Signals)?),
-            None => None,
-        };
+        let Some(mut reload) = reload else { return self.undisturbed(shutdown).await };
+        let mut reading = None;
         loop {
-            let hangup = async {
-                match &mut hangups {
-                    Some(hangups) => hangups.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased; // A feed ends by itself as soon as the shutdown is known.
-                () = shutdown.cancelled() => return Ok(()),
-                error = self.feeds.ended_early() => return Err(error),
-                error = self.sinks.ended_early() => return Err(error),
-                _ = hangup => {
-                    if let Some(reload) = &reload {
-                        reload.reload(self).await;
-                    }
+                ended = self.undisturbed(shutdown) => return ended,
+                () = reload.asked() => reading = Some(reload.begin()),
+                read = reload::finished(&mut reading) => {
+                    reading = None;
+                    reload.end(self, read).await;
                 }
             }
+        }
+    }
+
+    /// Waits for the shutdown, or for a part that ends without it. Cancel safe.
+    async fn undisturbed(&mut self, shutdown: &CancellationToken) -> Result<(), RunError> {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Ok(()),
+            error = self.feeds.ended_early() => Err(error),
+            error = self.sinks.ended_early() => Err(error),
         }
     }
 }

@@ -42,6 +42,7 @@ pub mod queue;
 mod route;
 mod server;
 mod settings;
+mod strict;
 pub mod text;
 mod throttle;
 mod wire;
@@ -54,7 +55,8 @@ pub struct Options {
     pub count: u64,
     /// Events per second that the orders of an account make, on average; 0 makes none. At most 10,000.
     pub rate: f64,
-    /// The same seed makes the same orders, the same shuffles and the same handles.
+    /// The same seed makes the same orders, shuffles and faults; dates, and with them event ids and handles, follow the
+    /// clock.
     pub seed: u64,
     /// How long a received event stays hidden, until a posted configuration says otherwise.
     pub visibility: Duration,

@@ -2,9 +2,14 @@
 
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// A second signal that comes sooner is the same wish: `timeout` signals the process and then its group.
+const SAME_WISH: Duration = Duration::from_millis(500);
 
 /// Listens for SIGTERM and SIGINT from now on. The first of them cancels `shutdown`; the future that is returned
 /// ends with the second. It must be polled for either to be noticed.
@@ -15,12 +20,20 @@ pub fn on_signals(shutdown: CancellationToken) -> io::Result<impl Future<Output 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
-        for _ in 0..2 {
+        let mut asked = async || {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            shutdown.cancel();
+        };
+        asked().await;
+        shutdown.cancel();
+        let first = Instant::now();
+        loop {
+            asked().await;
+            if SAME_WISH <= first.elapsed() {
+                return;
+            }
         }
     })
 }

@@ -1,20 +1,20 @@
-//! One poll: receive until the feed answers an empty batch.
+//! One poll: receive until the feed answers an empty batch. A batch is committed while the next is received.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::gate::PAUSE;
+use super::commit::{Counts, InHand, NotCommitted};
+use super::receive::{NotReceived, Received};
 use super::{Account, JOURNAL_PATIENCE};
-use crate::event::Item;
-use crate::journal::{Appended, Batch, Journal, Journaled};
+use crate::journal::{Appended, Batch, Journal};
 use crate::observe::logging::ErrorChain;
-use crate::policy::classify::{Class, Operation};
-use crate::vtex::feed::{ABANDON_AFTER, COMMIT_MAX, Feed, FeedError};
+use crate::policy::classify::Class;
+use crate::vtex::feed::Feed;
 
 /// A poll that lasts longer ends, so that the next one starts with fresh eyes.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
@@ -25,9 +25,6 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 /// How many keys a poll remembers before it ends; about 10 MB.
 const KEYS_MAX: usize = 200_000;
 
-/// How long VTEX hides an item unless its configuration says otherwise.
-const LEASE: Duration = Duration::from_secs(30);
-
 /// What a poll did.
 pub(super) struct Report {
     pub(super) started: Instant,
@@ -37,6 +34,10 @@ pub(super) struct Report {
     pub(super) duplicates: u64,
     pub(super) journaled: u64,
     pub(super) committed: u64,
+    /// Whether VTEX answered a receive as it should, be it with nothing.
+    pub(super) has_received: bool,
+    /// The failure that was given up, if one was.
+    pub(super) failure: Option<Class>,
     pub(super) ended: Ended,
 }
 
@@ -51,7 +52,7 @@ pub(super) enum Ended {
     NothingNew,
     /// It lasted [`LONGEST`] or met [`KEYS_MAX`] events.
     TooLong,
-    /// A request failed.
+    /// A request failed and was given up.
     Failed,
     JournalBlocked,
     Shutdown,
@@ -82,14 +83,28 @@ pub(super) async fn poll<F: Feed, J: Journal>(
             break ended;
         }
     };
-    Report { ended, ..poll.report }
+    // The batch that the end came with, unless the journal itself is in doubt.
+    let last = poll.in_hand.take().filter(|_| ended != Ended::JournalBlocked);
+    let committed = poll.commit(last).await;
+    poll.note_failure(committed);
+    let Counts { n_requests, n_committed } = poll.counts;
+    Report {
+        requests: n_requests.into_inner() + poll.n_receives.into_inner(),
+        committed: n_committed.into_inner(),
+        ended,
+        ..poll.report
+    }
 }
 
 struct Poll<'a, F, J> {
     account: &'a Account<'a, F, J>,
     shutdown: &'a CancellationToken,
+    /// Journaled, not committed yet.
+    in_hand: Option<InHand>,
     seen: HashSet<[u8; 16]>,
     progress_at: Instant,
+    n_receives: AtomicU64,
+    counts: Counts,
     report: Report,
 }
 
@@ -103,30 +118,44 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
             duplicates: 0,
             journaled: 0,
             committed: 0,
+            has_received: false,
+            failure: None,
             ended: Ended::Drained,
         };
-        Self { account, shutdown, seen: HashSet::new(), progress_at: started + PROGRESS_EVERY, report }
+        Self {
+            account,
+            shutdown,
+            in_hand: None,
+            seen: HashSet::new(),
+            progress_at: started + PROGRESS_EVERY,
+            n_receives: AtomicU64::new(0),
+            counts: Counts::default(),
+            report,
+        }
     }
 
-    /// Takes one batch from the feed to its commit.
+    /// Receives and journals a batch, and meanwhile commits the one before.
     ///
     /// # Errors
     /// Why the poll ends.
     async fn step(&mut self) -> Result<(), Ended> {
-        let items = self.receive().await?;
-        if items.is_empty() {
-            return Err(Ended::Drained);
+        if self.account.journal.is_blocked() {
+            return Err(Ended::JournalBlocked);
         }
-        let appended = self.append(items).await?;
-        let n_known = self.seen.len();
-        self.seen.extend(&appended.keys);
-        let nothing_new = self.seen.len() == n_known;
-        for handles in appended.journaled.chunks(COMMIT_MAX) {
-            self.commit(handles).await?;
+        let in_hand = self.in_hand.take();
+        let (received, committed) =
+            tokio::join!(self.account.receive(&self.n_receives, self.shutdown), self.commit(in_hand));
+        let committed = self.note_failure(committed);
+        let received = self.note_received(received)?;
+        if received.items.is_empty() {
+            return Err(if committed { Ended::Drained } else { Ended::Failed });
         }
+        let nothing_new = self.journal(received).await?;
         self.say_progress();
         if self.shutdown.is_cancelled() {
             Err(Ended::Shutdown)
+        } else if !committed {
+            Err(Ended::Failed)
         } else if nothing_new {
             Err(Ended::NothingNew)
         } else if !self.account.poll.drain {
@@ -138,31 +167,64 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
         }
     }
 
-    async fn receive(&mut self) -> Result<Vec<Item>, Ended> {
-        let account = self.account;
-        self.shutdown
-            .run_until_cancelled(account.gate.pass(account.heartbeat))
-            .await
-            .ok_or(Ended::Shutdown)?;
-        self.report.requests += 1;
-        let sent = Instant::now();
-        account.heartbeat.due_within(account.request_timeout);
-        let answer = account.feed.receive(account.poll.batch_size, self.shutdown).await;
-        let items = answer.map_err(|error| self.failed(Operation::Receive, sent, &error))?;
-        self.report.received += items.len() as u64;
-        Ok(items)
+    async fn commit(&self, in_hand: Option<InHand>) -> Result<(), NotCommitted> {
+        match in_hand {
+            Some(in_hand) => self.account.commit(in_hand, &self.counts, self.shutdown).await,
+            None => Ok(()),
+        }
     }
 
-    async fn append(&mut self, items: Vec<Item>) -> Result<Appended, Ended> {
+    /// Returns whether all was committed.
+    fn note_failure(&mut self, committed: Result<(), NotCommitted>) -> bool {
+        match committed {
+            Ok(()) => true,
+            Err(NotCommitted::OutOfTime) => false,
+            Err(NotCommitted::GivenUp(class)) => {
+                self.report.failure = Some(class);
+                false
+            }
+        }
+    }
+
+    fn note_received(&mut self, received: Result<Received, NotReceived>) -> Result<Received, Ended> {
+        match received {
+            Ok(received) => {
+                self.report.has_received = true;
+                self.report.received += received.items.len() as u64;
+                Ok(received)
+            }
+            Err(NotReceived::Shutdown) => Err(Ended::Shutdown),
+            Err(NotReceived::GivenUp(class)) => {
+                self.report.failure = Some(class);
+                Err(Ended::Failed)
+            }
+        }
+    }
+
+    /// Returns whether the batch held nothing that this poll had not seen.
+    async fn journal(&mut self, received: Received) -> Result<bool, Ended> {
+        let leases_end = self.account.leases_end(received.sent_at);
+        let appended = self.append(received, leases_end).await?;
+        self.report.duplicates += appended.n_duplicates as u64;
+        self.report.journaled += appended.n_new as u64;
+        let n_known = self.seen.len();
+        self.seen.extend(&appended.keys);
+        if !appended.journaled.is_empty() {
+            self.in_hand = Some(InHand { events: appended.journaled, leases_end });
+        }
+        Ok(self.seen.len() == n_known)
+    }
+
+    async fn append(&self, received: Received, leases_end: Instant) -> Result<Appended, Ended> {
         let account = self.account;
         let batch = Batch {
             account: account.name.clone(),
             source: account.source.clone(),
-            items,
-            received_at: Timestamp::now(),
-            lease: LEASE,
+            items: received.items,
+            received_at: account.wall.now(),
+            lease: leases_end.saturating_duration_since(received.sent_at),
         };
-        account.heartbeat.due_within(JOURNAL_PATIENCE);
+        account.memory.polling.due_within(JOURNAL_PATIENCE);
         let appended = account.journal.append(batch).await.map_err(|error| {
             error!(
                 event = "journal.blocked", account = account.name, error = %ErrorChain(&error),
@@ -178,61 +240,7 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
                 "an item that no event can be made of was set aside"
             );
         }
-        self.report.duplicates += appended.n_duplicates as u64;
-        self.report.journaled += appended.n_new as u64;
         Ok(appended)
-    }
-
-    async fn commit(&mut self, events: &[Journaled]) -> Result<(), Ended> {
-        let account = self.account;
-        let abandoned = async {
-            self.shutdown.cancelled().await;
-            sleep(ABANDON_AFTER).await;
-        };
-        tokio::select! {
-            biased;
-            () = account.gate.pass(account.heartbeat) => {}
-            // The gate is paused: what is not committed comes back, and the journal knows it.
-            () = abandoned => return Err(Ended::Shutdown),
-        }
-        self.report.requests += 1;
-        let sent = Instant::now();
-        account.heartbeat.due_within(account.request_timeout);
-        let answer = account.feed.commit(events).await;
-        answer.map_err(|error| self.failed(Operation::Commit, sent, &error))?;
-        self.report.committed += events.len() as u64;
-        info!(event = "commit.completed", account = account.name, handles = events.len(), "events committed");
-        Ok(())
-    }
-
-    /// A failure ends the poll; after a 429 the account is silent.
-    fn failed(&self, operation: Operation, sent: Instant, error: &FeedError) -> Ended {
-        let class = error.class();
-        warn!(
-            event = "request.failed", account = self.account.name, operation = operation.name(),
-            status = error.status(), class = class.name(), attempt = 1,
-            elapsed_ms = sent.elapsed().as_millis() as u64, outcome = "give_up", error = %ErrorChain(error),
-            "request failed"
-        );
-        match class {
-            Class::Throttled => {
-                self.account.gate.pause(Instant::now(), PAUSE);
-                let until = Timestamp::now() + PAUSE;
-                self.account.status.account(&self.account.name, |facts| facts.paused_until = Some(until));
-                warn!(
-                    event = "rate_limit.paused",
-                    account = self.account.name,
-                    wait_ms = PAUSE.as_millis() as u64,
-                    "no request to this account until the pause ends"
-                );
-            }
-            Class::Transient
-            | Class::Malformed
-            | Class::Unauthorized
-            | Class::Unconfigured
-            | Class::Permanent => {}
-        }
-        if self.shutdown.is_cancelled() { Ended::Shutdown } else { Ended::Failed }
     }
 
     fn say_progress(&mut self) {
@@ -242,7 +250,7 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
                 event = "drain.progress",
                 account = self.account.name,
                 received = self.report.received,
-                committed = self.report.committed,
+                committed = self.counts.n_committed.load(Ordering::Relaxed),
                 "still draining the feed"
             );
         }

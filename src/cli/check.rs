@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::output::forgive_leaving;
 use crate::config::{self, Inspection, Problem, Setting, Settings, Warning};
 
 /// What to print besides problems and warnings.
@@ -29,7 +30,7 @@ pub enum Verdict {
 ///
 /// # Errors
 ///
-/// Only those of writing.
+/// Only those of writing. A reader that has enough is none, and changes no verdict.
 pub fn check(
     path: &Path,
     env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -39,36 +40,40 @@ pub fn check(
 ) -> io::Result<Verdict> {
     match options {
         Options::Schema => {
-            writeln!(out, "{:#}", config::schema())?;
+            forgive_leaving(writeln!(out, "{:#}", config::schema()))?;
             Ok(Verdict::Accepted)
         }
         Options::Print => match config::settings(path, env) {
             Ok(Settings { settings, warnings }) => {
-                print_remarks(&[], &warnings, err)?;
-                print_settings(&settings, out)?;
+                forgive_leaving(print_remarks(&[], &warnings, err))?;
+                forgive_leaving(print_settings(&settings, out))?;
                 Ok(Verdict::Accepted)
             }
-            Err(errors) => print_remarks(errors.problems(), &[], err),
+            Err(errors) => {
+                forgive_leaving(print_remarks(errors.problems(), &[], err))?;
+                Ok(Verdict::Refused)
+            }
         },
         Options::Validate => {
             let Inspection { problems, warnings } = config::inspect(path, env);
-            let verdict = print_remarks(&problems, &warnings, err)?;
-            if verdict == Verdict::Accepted {
-                writeln!(out, "configuration ok")?;
+            forgive_leaving(print_remarks(&problems, &warnings, err))?;
+            if !problems.is_empty() {
+                return Ok(Verdict::Refused);
             }
-            Ok(verdict)
+            forgive_leaving(writeln!(out, "configuration ok"))?;
+            Ok(Verdict::Accepted)
         }
     }
 }
 
-fn print_remarks(problems: &[Problem], warnings: &[Warning], err: &mut impl Write) -> io::Result<Verdict> {
+fn print_remarks(problems: &[Problem], warnings: &[Warning], err: &mut impl Write) -> io::Result<()> {
     for problem in problems {
         writeln!(err, "error: {problem}")?;
     }
     for warning in warnings {
         writeln!(err, "warning: {warning}")?;
     }
-    Ok(if problems.is_empty() { Verdict::Accepted } else { Verdict::Refused })
+    Ok(())
 }
 
 /// Three aligned columns: key, value, from where.

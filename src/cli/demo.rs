@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{Failure, load, output};
+use crate::observe::metrics::Metrics;
 use crate::run;
 use crate::sandbox::{Options, Sandbox};
 
@@ -56,8 +57,10 @@ pub(super) async fn run(args: DemoArgs, shutdown: CancellationToken) -> Result<(
     let mut shown = Shown::default();
     let deliveries = directory.path().join("orders.jsonl");
     let stopping = shutdown.clone();
-    let agent = run::run(load(&config)?.config, None, shutdown);
+    let agent = run::run(load(&config)?.config, None, Metrics::default(), shutdown);
     let watching = async {
+        // Whatever ends the watching ends the agent.
+        let _ended = stopping.clone().drop_guard();
         while !stopping.is_cancelled() {
             shown.follow(&deliveries).await?;
             if args
@@ -72,10 +75,17 @@ pub(super) async fn run(args: DemoArgs, shutdown: CancellationToken) -> Result<(
     };
     let (ended, watched) = tokio::join!(agent, watching);
     ended?;
-    watched.map_err(DemoError::Directory)?;
-    shown.follow(&deliveries).await.map_err(DemoError::Directory)?;
+    let watched = match watched {
+        Ok(()) => shown.follow(&deliveries).await,
+        Err(error) => Err(error),
+    };
     serving.abort();
-    summarize(&sandbox, &shown)
+    match watched {
+        Ok(()) => summarize(&sandbox, &shown),
+        // Whoever watched has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(DemoError::Directory(error).into()),
+    }
 }
 
 /// Writes what a user would write, so that the demo takes the same way as everything else.
@@ -140,7 +150,7 @@ impl Shown {
             output::line(format_args!(
                 "{number:>6}  {:<28}  {:<20}  {}",
                 line.time, line.subject, line.state
-            ));
+            ))?;
             *self.times.entry(line.id).or_default() += 1;
             text.clear();
         }
@@ -154,9 +164,10 @@ fn summarize(sandbox: &Sandbox, shown: &Shown) -> Result<(), Failure> {
     let committed = usize::try_from(ledger.committed).unwrap_or(usize::MAX);
     let lost = committed.saturating_sub(delivered);
     let twice = shown.times.values().filter(|times| 1 < **times).count();
-    output::line(format_args!(
+    let summary = format!(
         "\n{delivered} delivered, {committed} committed, {lost} lost, {twice} twice ({} received, {} waiting in the feed)",
         ledger.received, ledger.waiting
-    ));
+    );
+    output::forgive_leaving(output::line(summary))?;
     if lost == 0 && twice == 0 { Ok(()) } else { Err(DemoError::Wrong { lost, twice }.into()) }
 }

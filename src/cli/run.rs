@@ -5,26 +5,46 @@ use std::path::Path;
 use tracing::{error, info, warn};
 
 use super::{Failure, block_on, load};
-use crate::observe::logging::{self, ErrorChain};
-use crate::run::Reload;
+use crate::observe::logging;
+use crate::observe::metrics::{Metrics, Totals};
+use crate::run::{self, Hangups, Reload};
 
 pub(super) fn run(path: &Path) -> Result<(), Failure> {
-    let loaded = load(path)?;
+    let metrics = Metrics::default();
     // Dropped last: it writes out the lines that still wait.
-    let guard = logging::init(&loaded.config.log)?;
-    for warning in &loaded.warnings {
-        warn!(event = "config.warning", "{warning}");
-    }
-    let reload = Reload { path: path.to_owned(), level: guard.level_switch() };
-    let done = block_on(async |shutdown| Ok(crate::run::run(loaded.config, Some(reload), shutdown).await?));
-    match &done {
-        Ok(()) => info!(event = "shutdown.completed", "everything in hand is finished"),
-        Err(Failure::Failed(failure)) => {
-            error!(event = "shutdown.completed", error = %ErrorChain(&**failure), "ended with an error");
+    let mut guard = None;
+    let done = block_on(async |shutdown| {
+        // From here on a reload that comes early is remembered.
+        let hangups = Hangups::listen()?;
+        let loaded = load(path)?;
+        let level = guard.insert(logging::init(&loaded.config.log)?).level_switch();
+        for warning in &loaded.warnings {
+            warn!(event = "config.warning", "{warning}");
         }
-        Err(Failure::Config(_) | Failure::Refused(_) | Failure::Told) => {
-            error!(event = "shutdown.completed", "configuration refused")
-        }
+        let reload = Reload::new(path.to_owned(), level, hangups);
+        Ok(run::run(loaded.config, Some(reload), metrics.clone(), shutdown).await?)
+    });
+    if guard.is_some() {
+        tell_end(&done, metrics.totals());
     }
     done
+}
+
+fn tell_end(done: &Result<(), Failure>, totals: Totals) {
+    let Totals { requests, throttled, retried_well, given_up } = totals;
+    match done {
+        Ok(()) => info!(
+            event = "shutdown.completed",
+            requests, throttled, retried_well, given_up, "everything in hand is finished"
+        ),
+        Err(failure) => error!(
+            event = "shutdown.completed",
+            requests,
+            throttled,
+            retried_well,
+            given_up,
+            error = failure.to_string(),
+            "ended with an error"
+        ),
+    }
 }

@@ -9,9 +9,14 @@ use clap::Args;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::output;
 use crate::config::Secret;
+use crate::config::limited::{ReadError, read_regular};
 use crate::sandbox::text::duration;
 use crate::sandbox::{KeyPair, Options, Sandbox, Settings, SettingsError};
+
+/// Dozens of faults are a few KiB.
+const MAX_SETTINGS_BYTES: u64 = 1024 * 1024;
 
 /// Serve a local VTEX order feed for trying things out
 #[derive(Debug, Args)]
@@ -28,7 +33,8 @@ pub(super) struct SandboxArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub count: u64,
 
-    /// Repeats the orders, the shuffles and the handles of another run
+    /// Another set of orders, shuffles and faults; the same number repeats them, but for dates and with them event ids
+    /// and handles, which follow the clock
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
@@ -56,8 +62,10 @@ pub(super) struct SandboxArgs {
 /// Why the sandbox could not serve.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SandboxError {
-    #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    #[error("{} {reason}", path.display())]
+    Read { path: PathBuf, reason: ReadError },
+    #[error("{} is not UTF-8 text", path.display())]
+    NotText { path: PathBuf },
     /// Wrong contents of the settings file.
     #[error("{}:{reason}", path.display())]
     Settings { path: PathBuf, reason: SettingsError },
@@ -71,7 +79,7 @@ impl SandboxError {
     /// Whether the settings file is what is wrong.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Settings { .. } => true,
+            Self::Read { .. } | Self::NotText { .. } | Self::Settings { .. } => true,
             Self::Listen { .. } | Self::Print(_) => false,
         }
     }
@@ -80,8 +88,8 @@ impl SandboxError {
 /// Serves until `shutdown`. Prints where, and the lines of a configuration that points an agent there.
 ///
 /// # Errors
-/// [`SandboxError`] when the settings file is refused, an address is taken or not ours, or nobody reads what is
-/// printed.
+/// [`SandboxError`] when the settings file is refused, an address is taken or not ours, or what is printed cannot be
+/// stored.
 pub(super) async fn run(args: SandboxArgs, shutdown: CancellationToken) -> Result<(), SandboxError> {
     let SandboxArgs { listen, rate, count, seed, visibility, key, unconfigured, faults, oracle } = args;
     let settings = faults.map(read_settings).transpose()?.unwrap_or_default();
@@ -90,8 +98,8 @@ pub(super) async fn run(args: SandboxArgs, shutdown: CancellationToken) -> Resul
         Some(oracle) => Some(bind(oracle).await?),
         None => None,
     };
-    print_ready(address, oracle.as_ref().map(|(_, address)| *address), key.first())
-        .map_err(SandboxError::Print)?;
+    let printed = print_ready(address, oracle.as_ref().map(|(_, address)| *address), key.first());
+    output::forgive_leaving(printed).map_err(SandboxError::Print)?;
 
     let sandbox = Sandbox::new(Options { count, rate, seed, visibility, keys: key, unconfigured, settings });
     let answering = sandbox.serve(listener, shutdown.clone());
@@ -111,10 +119,12 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), SandboxE
 }
 
 fn read_settings(path: PathBuf) -> Result<Settings, SandboxError> {
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Settings::parse(&text).map_err(|reason| SandboxError::Settings { path, reason }),
-        Err(source) => Err(SandboxError::Read { path, source }),
-    }
+    let bytes = match read_regular(&path, MAX_SETTINGS_BYTES) {
+        Ok(bytes) => bytes,
+        Err(reason) => return Err(SandboxError::Read { path, reason }),
+    };
+    let Ok(text) = String::from_utf8(bytes) else { return Err(SandboxError::NotText { path }) };
+    Settings::parse(&text).map_err(|reason| SandboxError::Settings { path, reason })
 }
 
 fn print_ready(address: SocketAddr, oracle: Option<SocketAddr>, key: Option<&KeyPair>) -> io::Result<()> {

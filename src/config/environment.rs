@@ -13,7 +13,7 @@ use super::origin::Origin;
 
 const PREFIX: &str = "ORDER_FEED_AGENT__";
 /// Tables whose keys are names that the user chose: `-` in them is written `_` in a variable.
-const NAMED: [&str; 2] = ["accounts", "sinks"];
+pub(super) const NAMED: [&str; 2] = ["accounts", "sinks"];
 
 /// Deeper than any key; what follows stays one part, which no table knows.
 const MAX_DEPTH: usize = 8;

@@ -1,12 +1,12 @@
 //! From the sources to what `run`, `check` and `check --print` need of them.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::complete::complete;
 use super::environment::Variables;
-use super::file::{self, ReadError};
+use super::file::{self, Accept, ReadError};
 use super::layers::{KeyPath, Layers, get};
 use super::origin::Origin;
 use super::problem::{ConfigErrors, Problem, Warning};
@@ -48,7 +48,27 @@ pub fn load(
     path: &Path,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Loaded, ConfigErrors> {
-    let mut draft = Draft::read(path, env)?;
+    load_accepted(Accept::Any, path, env)
+}
+
+/// As [`load`], for a reading that nobody waits for: a pipe or a device in the place of the file is refused unread.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_regular(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, ConfigErrors> {
+    load_accepted(Accept::Regular, path, env)
+}
+
+fn load_accepted(
+    accept: Accept,
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, ConfigErrors> {
+    let mut draft = Draft::read(accept, path, env)?;
     let config = draft.validate(View::Service);
     let Inspection { problems, warnings } = draft.remarks();
     match config {
@@ -60,7 +80,7 @@ pub fn load(
 /// Finds what [`load`] would, from outside of the service: a systemd credential or a variable that is not there is no
 /// problem but a warning.
 pub fn inspect(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) -> Inspection {
-    match Draft::read(path, env) {
+    match Draft::read(Accept::Any, path, env) {
         Ok(mut draft) => {
             draft.validate(View::Shell);
             draft.remarks()
@@ -78,7 +98,7 @@ pub fn settings(
     path: &Path,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Settings, ConfigErrors> {
-    let mut draft = Draft::read(path, env)?;
+    let mut draft = Draft::read(Accept::Any, path, env)?;
     let settings =
         draft.raw.as_ref().map(|raw| show::settings(raw, &draft.layers, &draft.file)).unwrap_or_default();
     draft.validate(View::NoSecrets);
@@ -88,6 +108,8 @@ pub fn settings(
 
 /// The mirror as read, before what is required and what contradicts.
 struct Draft {
+    path: PathBuf,
+    /// The path as it is shown.
     file: String,
     variables: Variables,
     layers: Layers,
@@ -98,13 +120,18 @@ struct Draft {
 }
 
 impl Draft {
-    fn read(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, ConfigErrors> {
+    fn read(
+        accept: Accept,
+        path: &Path,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigErrors> {
         let file = path.display().to_string();
         let variables: Variables = env.into_iter().collect();
         let refuse = |problems: Vec<_>| problems.into_iter().map(|problem| placed(&file, problem)).collect();
         let whole = |message| ConfigErrors::new(refuse(vec![(Origin::Default, KeyPath::new(), message)]));
 
-        let text = file::read(path).map_err(|error| ConfigErrors::new(refuse(vec![unreadable(&error)])))?;
+        let text =
+            file::read(path, accept).map_err(|error| ConfigErrors::new(refuse(vec![unreadable(&error)])))?;
         let (layers, wrong) =
             Layers::new(&text, &variables).map_err(|wrong| ConfigErrors::new(refuse(wrong)))?;
         let mut problems: Vec<Problem> = refuse(wrong);
@@ -113,17 +140,17 @@ impl Draft {
 
         let (raw, wrong) = read_completed(merged);
         let remarks = Remarks { wrong, doubtful: Vec::new() };
-        Ok(Self { file, variables, layers, raw, problems, remarks })
+        Ok(Self { path: path.to_owned(), file, variables, layers, raw, problems, remarks })
     }
 
     fn validate(&mut self, view: View) -> Option<Config> {
-        let surroundings = Surroundings { variables: &self.variables, view };
+        let surroundings = Surroundings { file: &self.path, variables: &self.variables, view };
         self.raw.take().and_then(|raw| validate(raw, surroundings, &mut self.remarks))
     }
 
     /// Gives each remark its place.
     fn remarks(self) -> Inspection {
-        let Self { file, variables: _, layers, raw: _, mut problems, remarks } = self;
+        let Self { path: _, file, variables: _, layers, raw: _, mut problems, remarks } = self;
         let place = |(path, message): (KeyPath, String)| {
             let key = layers.given_key(&path).to_vec();
             (layers.origin(&key), key, message)
@@ -167,7 +194,7 @@ fn placed(file: &str, (origin, key, message): (Origin, KeyPath, String)) -> Prob
 
 fn unreadable(error: &ReadError) -> (Origin, KeyPath, String) {
     let origin = match error {
-        ReadError::Io(_) | ReadError::TooLong => Origin::Default,
+        ReadError::File(_) => Origin::Default,
         ReadError::NotUtf8 { line, column } => Origin::File { line: *line, column: *column },
     };
     (origin, KeyPath::new(), error.to_string())

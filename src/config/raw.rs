@@ -34,7 +34,8 @@ pub(super) const NAME_PATTERN: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
 
 const SECOND: u64 = 1_000;
 const HOUR: u64 = 3_600 * SECOND;
-const YEAR: u64 = 365 * 24 * HOUR;
+const DAY: u64 = 24 * HOUR;
+const YEAR: u64 = 365 * DAY;
 
 /// What holds where nothing is said, as text that the key's own type reads.
 pub(super) const DEFAULTS: &[(&str, &str)] = &[
@@ -46,7 +47,17 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("requests.timeout", "30s"),
     ("requests.connect_timeout", "10s"),
     ("requests.max_body", "8MiB"),
+    ("requests.concurrency", "2"),
     ("requests.proxy", "none"),
+    ("retry.max_retries", "5"),
+    ("retry.base_delay", "1s"),
+    ("retry.max_delay", "60s"),
+    ("retry.budget", "2m"),
+    ("rate_limit.pause", "60s"),
+    ("rate_limit.max_pause", "15m"),
+    ("circuit_breaker.failures", "5"),
+    ("circuit_breaker.recovery", "30s"),
+    ("circuit_breaker.successes", "3"),
     ("journal.path", "/var/lib/order-feed-agent/journal.db"),
     ("log.level", "info"),
     ("log.format", "json"),
@@ -71,6 +82,12 @@ pub(super) struct RawConfig {
     pub(super) poll: RawPoll,
     /// How requests are made; an account may override each key.
     pub(super) requests: RawRequests,
+    /// When a request that failed is sent again.
+    pub(super) retry: RawRetry,
+    /// How long an account is silent after VTEX answered 429.
+    pub(super) rate_limit: RawRateLimit,
+    /// When an account that only fails is asked no longer, and when again.
+    pub(super) circuit_breaker: RawCircuitBreaker,
     /// Where events are kept before they are committed.
     pub(super) journal: RawJournal,
     /// Where events are delivered; the name is yours, as for accounts.
@@ -125,10 +142,45 @@ pub(super) struct RawRequests {
     pub(super) connect_timeout: Option<Text<Period<1, HOUR>>>,
     /// The longest answer that is read, after decompression.
     pub(super) max_body: Option<Text<Size>>,
+    /// Requests of one VTEX account at the same time.
+    pub(super) concurrency: Option<Whole<1, 32>>,
     /// The proxy variables of the environment count only with "env".
     pub(super) proxy: Option<Text<Proxy>>,
     /// PEM file with authorities to trust besides the system's.
     pub(super) ca_file: Option<Text<FilePath>>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRetry {
+    /// After the first attempt; 0 gives up at once.
+    pub(super) max_retries: Option<Whole<0, 1_000>>,
+    /// Before the first retry; doubles with each, half of it by chance.
+    pub(super) base_delay: Option<Text<Period<1, DAY>>>,
+    /// Where the doubling ends.
+    pub(super) max_delay: Option<Text<Period<1, DAY>>>,
+    /// For all attempts and delays together.
+    pub(super) budget: Option<Text<Period<1, DAY>>>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRateLimit {
+    /// The shortest pause; a Retry-After makes it longer, never shorter.
+    pub(super) pause: Option<Text<Period<{ 60 * SECOND }, DAY>>>,
+    /// Where the growth ends while VTEX goes on answering 429; a longer Retry-After is honoured all the same.
+    pub(super) max_pause: Option<Text<Period<{ 60 * SECOND }, DAY>>>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawCircuitBreaker {
+    /// Failures in a row that open it.
+    pub(super) failures: Option<Whole<1, 1_000_000>>,
+    /// From opening to the first trial.
+    pub(super) recovery: Option<Text<Period<SECOND, DAY>>>,
+    /// Trials in a row that must go well to close it.
+    pub(super) successes: Option<Whole<1, 1_000>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]

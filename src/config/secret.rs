@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
+
+use super::limited::{self, ReadError};
 
 /// A key, a token or a signing secret. It has no `Display` and its `Debug` is `***` (invariant 6).
 #[derive(Clone)]
@@ -37,7 +38,7 @@ pub enum SecretError {
     TooLong { what: String },
     #[error("{what} is empty")]
     Empty { what: String },
-    #[error("{what} must hold printable ASCII characters without spaces; one newline may end it")]
+    #[error("{what} must hold printable ASCII characters without spaces; newlines may end it")]
     NotPrintable { what: String },
     #[error("the environment variable {0} is not set")]
     NotSet(String),
@@ -48,12 +49,15 @@ pub enum SecretError {
 /// The longest header value that servers commonly take.
 const MAX_BYTES: u64 = 8 * 1024;
 
+/// With what is taken from its ends.
+const MAX_FILE_BYTES: u64 = 2 * MAX_BYTES;
+
 impl Secret {
     pub fn new(text: String) -> Self {
         Self(SecretString::from(text))
     }
 
-    /// Takes a newline (or CRLF) from the end and a byte order mark from the start, and accepts what may stand in a
+    /// Takes all newlines (LF or CR) from the end and a byte order mark from the start, and accepts what may stand in a
     /// header. `what` names the place in errors.
     ///
     /// # Errors
@@ -62,7 +66,8 @@ impl Secret {
     pub fn from_bytes(bytes: &[u8], what: &str) -> Result<Self, SecretError> {
         let what = || what.to_owned();
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-        let text = bytes.strip_suffix(b"\n").map_or(bytes, |line| line.strip_suffix(b"\r").unwrap_or(line));
+        let n_kept = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        let text = &bytes[..n_kept];
         if text.is_empty() {
             return Err(SecretError::Empty { what: what() });
         }
@@ -81,14 +86,13 @@ impl Secret {
     ///
     /// Also where the file is missing, unreadable or something else than a regular file.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let io = |error| SecretError::Io { path: path.to_owned(), error };
-        // Looked at before it is opened: a named pipe would block.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(SecretError::NotAFile(path.to_owned()));
+        let what = path.display().to_string();
+        match limited::read_regular(path, MAX_FILE_BYTES) {
+            Ok(bytes) => Self::from_bytes(&bytes, &what),
+            Err(ReadError::NotRegular) => Err(SecretError::NotAFile(path.to_owned())),
+            Err(ReadError::TooLong(_)) => Err(SecretError::TooLong { what }),
+            Err(ReadError::Io(error)) => Err(SecretError::Io { path: path.to_owned(), error }),
         }
-        let mut bytes = Vec::new();
-        File::open(path).map_err(io)?.take(MAX_BYTES + 6).read_to_end(&mut bytes).map_err(io)?;
-        Self::from_bytes(&bytes, &path.display().to_string())
     }
 
     /// Reads the value of an environment variable, as [`Secret::from_bytes`] does.

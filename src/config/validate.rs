@@ -1,16 +1,26 @@
 //! From the raw mirror to a valid [`Config`]: what is required, what contradicts, what is doubtful.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use super::environment::Variables;
 use super::layers::KeyPath;
-use super::raw::{RawAccount, RawConfig, RawJournal, RawLog, RawPoll, RawRequests, RawShutdown};
+use super::raw::{
+    RawAccount, RawCircuitBreaker, RawConfig, RawJournal, RawLog, RawPoll, RawRateLimit, RawRequests,
+    RawRetry, RawShutdown,
+};
 use super::{Account, CaFile, Config, Journal, Log, LogFiles, Poll, Requests, Secret, Shutdown};
+use crate::policy::backoff::Backoff;
+use crate::policy::retry::Retry;
+use crate::policy::{breaker, pause};
 
 mod ca_file;
 mod secrets;
 mod sinks;
+mod taken;
+
+use taken::Taken;
 
 /// What validation has to say besides its result; keys get their places later.
 pub(super) struct Remarks {
@@ -22,6 +32,8 @@ pub(super) struct Remarks {
 /// What validation looks at besides the mirror.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
+    /// The configuration itself.
+    pub(super) file: &'a Path,
     pub(super) variables: &'a Variables,
     pub(super) view: View,
 }
@@ -44,13 +56,39 @@ pub(super) fn validate(
     remarks: &mut Remarks,
 ) -> Option<Config> {
     // The general tables have been laid under those of each account.
-    let RawConfig { accounts, poll: _, requests: _, journal, sinks, log, shutdown } = raw;
+    let RawConfig {
+        accounts,
+        poll: _,
+        requests: _,
+        retry,
+        rate_limit,
+        circuit_breaker,
+        journal,
+        sinks,
+        log,
+        shutdown,
+    } = raw;
+    let mut taken = Taken::new(surroundings);
+    taken.enter_accounts(&accounts);
     let accounts = self::accounts(accounts, surroundings, remarks);
-    let journal = self::journal(journal);
-    let sinks = sinks::sinks(sinks, journal.as_ref(), remarks);
+    let retry = self::retry(retry, remarks);
+    let rate_limit = self::rate_limit(rate_limit, remarks);
+    let circuit_breaker = self::circuit_breaker(circuit_breaker);
     let log = self::log(log);
+    taken.enter_log(log.as_ref());
+    let journal = self::journal(journal, &taken, remarks);
+    let sinks = sinks::sinks(sinks, journal.as_ref(), &taken, remarks);
     let shutdown = self::shutdown(shutdown);
-    Some(Config { accounts: accounts?, journal: journal?, sinks: sinks?, log: log?, shutdown: shutdown? })
+    Some(Config {
+        accounts: accounts?,
+        retry: retry?,
+        rate_limit: rate_limit?,
+        circuit_breaker: circuit_breaker?,
+        journal: journal?,
+        sinks: sinks?,
+        log: log?,
+        shutdown: shutdown?,
+    })
 }
 
 impl Remarks {
@@ -126,16 +164,16 @@ fn account(
     })
 }
 
-/// Who reads a feed: the VTEX account, the key, the account's name here.
+/// Who reads a feed: by VTEX account, the keys and the accounts' names here.
 #[derive(Default)]
-struct Owners(Vec<(String, Secret, String)>);
+struct Owners(BTreeMap<String, Vec<(Secret, String)>>);
 
 impl Owners {
     /// Returns the name of who had the feed before.
     fn enter(&mut self, account: &str, key: &Secret, name: &str) -> Option<String> {
-        let owner =
-            self.0.iter().find(|(a, k, _)| a == account && k == key).map(|(_, _, owner)| owner.clone());
-        self.0.push((account.to_owned(), key.clone(), name.to_owned()));
+        let feeds = self.0.entry(account.to_owned()).or_default();
+        let owner = feeds.iter().find(|(known, _)| known == key).map(|(_, owner)| owner.clone());
+        feeds.push((key.clone(), name.to_owned()));
         owner
     }
 }
@@ -153,7 +191,8 @@ fn poll(account: &str, raw: RawPoll, remarks: &mut Remarks) -> Option<Poll> {
 }
 
 fn requests(account: &str, raw: RawRequests, remarks: &mut Remarks) -> Option<Requests> {
-    let RawRequests { per_second, burst, timeout, connect_timeout, max_body, proxy, ca_file } = raw;
+    let RawRequests { per_second, burst, timeout, connect_timeout, max_body, concurrency, proxy, ca_file } =
+        raw;
     let per_second = per_second.map(|rate| rate.0);
     if per_second.is_some_and(|rate| 100.0 < rate) {
         let message = "above 100 requests a second VTEX may throttle the whole account";
@@ -172,14 +211,42 @@ fn requests(account: &str, raw: RawRequests, remarks: &mut Remarks) -> Option<Re
         timeout: timeout?.value.0,
         connect_timeout: connect_timeout?.value.0,
         max_body: max_body?.value.0,
+        concurrency: concurrency?.0,
         proxy: proxy?.value,
         ca_file,
     })
 }
 
-fn journal(raw: RawJournal) -> Option<Journal> {
+fn retry(raw: RawRetry, remarks: &mut Remarks) -> Option<Retry> {
+    let RawRetry { max_retries, base_delay, max_delay, budget } = raw;
+    let (base, max) = (base_delay?.value.0, max_delay?.value.0);
+    if max < base {
+        remarks.refuse(&["retry", "max_delay"], "must be at least retry.base_delay");
+    }
+    Some(Retry { backoff: Backoff { base, max }, max_retries: max_retries?.0, budget: budget?.value.0 })
+}
+
+fn rate_limit(raw: RawRateLimit, remarks: &mut Remarks) -> Option<pause::Settings> {
+    let RawRateLimit { pause, max_pause } = raw;
+    let (pause, max_pause) = (pause?.value.0, max_pause?.value.0);
+    if max_pause < pause {
+        remarks.refuse(&["rate_limit", "max_pause"], "must be at least rate_limit.pause");
+    }
+    Some(pause::Settings { pause, max_pause })
+}
+
+fn circuit_breaker(raw: RawCircuitBreaker) -> Option<breaker::Settings> {
+    let RawCircuitBreaker { failures, recovery, successes } = raw;
+    Some(breaker::Settings { failures: failures?.0, recovery: recovery?.value.0, successes: successes?.0 })
+}
+
+fn journal(raw: RawJournal, taken: &Taken<'_>, remarks: &mut Remarks) -> Option<Journal> {
     let RawJournal { path } = raw;
-    Some(Journal { path: path?.value.0 })
+    let path = path?.value.0;
+    if let Some(what) = taken.by(&path) {
+        remarks.refuse(&["journal", "path"], format!("is {what}; it must be another one"));
+    }
+    Some(Journal { path })
 }
 
 fn log(raw: RawLog) -> Option<Log> {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, TransactionBehavior};
 pub(super) const APPLICATION_ID: i64 = 0x4f46_4121;
 
 /// `STEPS[n]` leads from version n to n + 1. A step that was released is never changed.
-const STEPS: &[&str] = &[FIRST];
+const STEPS: &[&str] = &[FIRST, PAUSES];
 
 /// The version that this binary reads and writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
@@ -15,7 +15,7 @@ pub(super) const VERSION: i64 = STEPS.len() as i64;
 /// - `keys`: what deduplicates. It outlives the events, and starts with the hour so that inserts stay local.
 /// - `quarantine`: items that no event can be made of.
 /// - `sinks`: progress, with the file and its length where the sink is a file.
-/// - `probe`: the one row that a probe writes.
+/// - `probe`: the one row that a probe writes, larger than an ordinary batch.
 const FIRST: &str = "
     CREATE TABLE sources (id INTEGER PRIMARY KEY, url TEXT NOT NULL UNIQUE) STRICT;
     CREATE TABLE events (
@@ -51,7 +51,16 @@ const FIRST: &str = "
         inode INTEGER,
         length INTEGER
     ) STRICT;
-    CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), at_ms INTEGER NOT NULL) STRICT;
+    CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), filler BLOB NOT NULL) STRICT;
+";
+
+/// The silence that VTEX asked of an account, so that a restart does not break it.
+const PAUSES: &str = "
+    CREATE TABLE pauses (
+        vtex_account TEXT PRIMARY KEY NOT NULL,
+        ends_at_ms INTEGER NOT NULL,
+        length_ms INTEGER NOT NULL
+    ) STRICT;
 ";
 
 /// Whose database a file is, read without changing it.

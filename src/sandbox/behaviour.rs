@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::handle::HandleForm;
 use super::items::Variety;
 use super::queue::{Oddities, Rules, StaleHandle};
+use super::strict::de_choice;
 use super::text::{de_duration, de_probability};
 
 /// The table `[feed]`: receives, commits and the configuration.
@@ -30,17 +31,27 @@ pub struct FeedBehaviour {
     /// Probability that a handle's commit succeeds without effect.
     #[serde(deserialize_with = "de_probability")]
     pub kept_despite_commit: f64,
+    #[serde(deserialize_with = "de_choice")]
     pub handle_form: HandleForm,
+    #[serde(deserialize_with = "de_choice")]
     pub maxlot_above_ten: AboveTen,
+    #[serde(deserialize_with = "de_choice")]
     pub stale_handle: StaleHandle,
+    #[serde(deserialize_with = "de_choice")]
     pub unknown_handle: BadHandle,
+    #[serde(deserialize_with = "de_choice")]
     pub foreign_handle: BadHandle,
+    #[serde(deserialize_with = "de_choice")]
     pub handles_above_ten: AboveTen,
+    #[serde(deserialize_with = "de_choice")]
     pub commit_answer: CommitAnswer,
+    #[serde(deserialize_with = "de_choice")]
     pub unconfigured_answer: PlainBody,
+    #[serde(deserialize_with = "de_choice")]
     pub disable_single_fire_with_statuses: SingleFire,
     /// App keys that may do nothing.
     pub forbidden_keys: Vec<String>,
+    #[serde(deserialize_with = "de_choice")]
     pub forbidden_answer: PlainBody,
     /// Requests without `Accept` and `Content-Type` are refused.
     pub strict_headers: bool,
@@ -128,6 +139,7 @@ pub struct ItemBehaviour {
     /// Probability that an event is enqueued as two messages.
     #[serde(deserialize_with = "de_probability")]
     pub enqueued_twice: f64,
+    #[serde(deserialize_with = "de_choice")]
     pub second_event_id: SecondEventId,
     /// Probability that an order enters a state once more at another time.
     #[serde(deserialize_with = "de_probability")]

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Sandbox;
 use super::server::serve;
+use super::strict::Table;
 use super::text::Span;
 use super::wire::Reply;
 
@@ -48,7 +49,7 @@ impl Sandbox {
 
     fn move_clock(&self, body: &Bytes) -> Response<Bytes> {
         match serde_json::from_slice(body) {
-            Ok(Jump { advance: Span(by) }) if by <= LONGEST_JUMP => {
+            Ok(Table(Jump { advance: Span(by) })) if by <= LONGEST_JUMP => {
                 self.advance(by);
                 answer(StatusCode::OK, &json!({"now_ms": self.now_ms()}))
             }
@@ -59,7 +60,7 @@ impl Sandbox {
 
     fn push_events(&self, body: &Bytes) -> Response<Bytes> {
         match serde_json::from_slice(body) {
-            Ok(Events { app_key, items }) => match self.push(&app_key, &items) {
+            Ok(Table(Events { app_key, items })) => match self.push(&app_key, &items) {
                 Ok(()) => answer(StatusCode::OK, &json!({"pushed": items.len()})),
                 Err(unconfigured) => refused(StatusCode::CONFLICT, &unconfigured.to_string()),
             },

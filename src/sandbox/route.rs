@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use percent_encoding::percent_decode_str;
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 /// A request as far as its first line tells.
@@ -91,6 +92,12 @@ impl Route {
             Self::StartHandling(_) => Operation::OrderStartHandling,
         }
     }
+}
+
+/// The names and values of a query, decoded, in their order.
+pub(super) fn parameters(query: &str) -> Vec<(String, String)> {
+    let url = Url::parse(&format!("http://sandbox/?{query}"));
+    url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
 }
 
 fn only(allowed: &Method, name: &'static str, method: &Method, route: Route) -> Result<Route, NoRoute> {

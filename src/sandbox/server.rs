@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -68,10 +68,17 @@ where
     A: Fn(&Request<Bytes>) -> Reply,
 {
     let (head, body) = request.into_parts();
-    let Ok(body) = Limited::new(body, MAX_REQUEST_BYTES).collect().await else {
-        let mut refusal = Response::default();
-        *refusal.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
-        return Reply::whole(refusal).outgoing().ok_or(NoAnswer);
+    let body = match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
+        Ok(body) => body,
+        Err(error) => {
+            let mut refusal = Response::default();
+            *refusal.status_mut() = match error.downcast_ref::<LengthLimitError>() {
+                Some(_) => StatusCode::PAYLOAD_TOO_LARGE,
+                // It broke off, or is not what its head says.
+                None => StatusCode::BAD_REQUEST,
+            };
+            return Reply::whole(refusal).outgoing().ok_or(NoAnswer);
+        }
     };
     let reply = answer(&Request::from_parts(head, body.to_bytes()));
     sleep(reply.delay).await;

@@ -5,6 +5,7 @@ use toml::Spanned;
 
 use super::behaviour::{FeedBehaviour, ItemBehaviour, OrderBehaviour};
 use super::faults::{RawRule, Rule};
+use super::strict::Table;
 use super::throttle::RateLimit;
 
 /// What the file holds; an empty file is a sandbox on its best behaviour.
@@ -22,11 +23,11 @@ pub struct Settings {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RawSettings {
-    feed: FeedBehaviour,
-    items: ItemBehaviour,
-    orders: OrderBehaviour,
-    rate_limit: Option<RateLimit>,
-    fault: Vec<Spanned<RawRule>>,
+    feed: Table<FeedBehaviour>,
+    items: Table<ItemBehaviour>,
+    orders: Table<OrderBehaviour>,
+    rate_limit: Option<Table<RateLimit>>,
+    fault: Vec<Spanned<Table<RawRule>>>,
 }
 
 /// Where and why a settings file is refused.
@@ -56,13 +57,14 @@ impl Settings {
             refuse(&path, error.inner())
         })?;
         let RawSettings { feed, items, orders, rate_limit, fault } = raw;
-        let rule = |(index, raw): (usize, Spanned<RawRule>)| {
+        let rule = |(index, raw): (usize, Spanned<Table<RawRule>>)| {
             let start = raw.span().start;
             let refuse = |why: String| SettingsError::new(text, start, &format!("fault[{index}]"), &why);
-            Rule::try_from(raw.into_inner()).map_err(refuse)
+            Rule::try_from(raw.into_inner().0).map_err(refuse)
         };
         let faults = fault.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
-        Ok(Self { feed, items, orders, rate_limit, faults })
+        let rate_limit = rate_limit.map(|Table(limit)| limit);
+        Ok(Self { feed: feed.0, items: items.0, orders: orders.0, rate_limit, faults })
     }
 }
 
@@ -120,6 +122,44 @@ mod tests {
         assert!(refused.starts_with("5:1: fault[1]: nothing goes wrong"), "{refused}");
         let refused = refusal(&format!("{two}cuts = '1'\n"));
         assert!(refused.starts_with("7:1: fault[1].cuts: unknown field `cuts`"), "{refused}");
+    }
+
+    #[test]
+    fn a_list_is_no_table_and_a_choice_is_text() {
+        assert_eq!(refusal("feed = [0.5, 0.5]"), "1:8: feed: invalid type: sequence, expected a table");
+        assert_eq!(
+            refusal("\nrate_limit = [600, 100]"),
+            "2:14: rate_limit: invalid type: sequence, expected a table"
+        );
+        for table in ["items", "orders"] {
+            assert!(refusal(&format!("{table} = []")).contains(&format!(" {table}: ")));
+            assert!(refusal(&format!("[[{table}]]")).contains("expected a table"));
+        }
+        assert!(refusal("fault = [[1]]").contains("fault[0]: invalid type: sequence, expected a table"));
+        assert_eq!(
+            refusal("[feed]\nstale_handle = 1"),
+            "2:16: feed.stale_handle: invalid type: integer `1`, expected one of `ignored`, `deleted`, `refused`"
+        );
+        for key in [
+            "feed.handle_form",
+            "feed.maxlot_above_ten",
+            "feed.unknown_handle",
+            "feed.foreign_handle",
+            "feed.handles_above_ten",
+            "feed.commit_answer",
+            "feed.unconfigured_answer",
+            "feed.disable_single_fire_with_statuses",
+            "feed.forbidden_answer",
+            "items.second_event_id",
+        ] {
+            for value in ["true", "{ refused = {} }"] {
+                let refused = refusal(&format!("{key} = {value}"));
+                assert!(refused.contains(&format!(" {key}: invalid type: ")), "{refused}");
+                assert!(refused.contains("expected one of `"), "{refused}");
+            }
+        }
+        let limit = "rate_limit = { per_minute = 1, burst = 1, headers = true }";
+        assert!(refusal(limit).contains("expected one of `none`"), "{}", refusal(limit));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::strict::de_choice;
 use super::text::de_duration;
 
 /// The table `[rate_limit]`.
@@ -22,7 +23,7 @@ pub struct RateLimit {
     pub penalty: Duration,
     #[serde(default)]
     pub retry_after: RetryAfter,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "de_choice")]
     pub headers: LimitHeaders,
 }
 

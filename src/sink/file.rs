@@ -79,15 +79,15 @@ fn open(path: &Path, mode: u32) -> Result<File, SinkError> {
             let file = OpenOptions::new()
                 .read(true)
                 .append(true)
-                .create_new(true)
+                // Not `create_new`: a link whose target was moved away gets a new target.
+                .create(true)
                 .mode(mode)
                 .open(path)
                 .map_err(io("make"))?;
             file.set_permissions(Permissions::from_mode(mode)).map_err(io("set the mode of"))?;
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            File::open(parent.unwrap_or(Path::new(".")))
-                .and_then(|dir| dir.sync_all())
-                .map_err(io("sync the directory of"))?;
+            let target = fs::canonicalize(path).map_err(io("look at"))?;
+            let directory = File::open(target.parent().unwrap_or(Path::new("/")));
+            directory.and_then(|directory| directory.sync_all()).map_err(io("sync the directory of"))?;
             return Ok(file);
         }
         Err(error) => return Err(io("look at")(error)),

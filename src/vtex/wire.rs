@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::event::{self, Event, Handle, Identity, Item, Leased, Unusable, UnusableReason};
@@ -20,17 +21,49 @@ pub(super) fn commit_body<'a>(handles: impl Iterator<Item = &'a Handle>) -> Vec<
 ///
 /// # Errors
 /// The body is not a JSON array. Nothing of it may be used then, since it may have been cut.
-pub(crate) fn read_batch(account: &str, body: &[u8]) -> Result<Vec<Item>, serde_json::Error> {
-    let elements: Vec<&RawValue> = serde_json::from_slice(body)?;
+pub(crate) fn read_batch(account: &str, body: &[u8]) -> Result<Vec<Item>, NotUnderstood> {
+    // A byte that is no text costs at most the item it is in.
+    let text = String::from_utf8_lossy(body);
+    let Elements(elements) = serde_json::from_str(text.trim_start_matches('\u{feff}'))?;
     Ok(elements.into_iter().map(|element| read_item(account, element.get())).collect())
+}
+
+/// Where a body stops being what it should be. The parser's own words would repeat what stands there.
+#[derive(Debug, thiserror::Error)]
+#[error("not understood at line {line}, column {column}")]
+pub struct NotUnderstood {
+    line: usize,
+    column: usize,
+}
+
+impl From<serde_json::Error> for NotUnderstood {
+    fn from(error: serde_json::Error) -> Self {
+        Self { line: error.line(), column: error.column() }
+    }
+}
+
+/// Reads the visibility timeout from the feed's configuration. Keys are matched whatever their case, as VTEX does.
+///
+/// # Errors
+/// The body is not JSON, or names no timeout from 0 to 12 hours.
+pub(super) fn read_visibility(body: &[u8]) -> Result<Duration, NotUnderstood> {
+    const LONGEST: u64 = 12 * 3600;
+    let configuration: Members<'_> = serde_json::from_slice(body)?;
+    let missing = NotUnderstood { line: 0, column: 0 };
+    let Some(queue) = configuration.value("queue") else { return Err(missing) };
+    let queue: Members<'_> = serde_json::from_str(queue.get())?;
+    let Some(timeout) = queue.value("visibilityTimeoutInSeconds") else { return Err(missing) };
+    let seconds: u64 = serde_json::from_str(timeout.get())?;
+    if seconds <= LONGEST { Ok(Duration::from_secs(seconds)) } else { Err(missing) }
 }
 
 fn read_item(account: &str, text: &str) -> Item {
     let Ok(members) = serde_json::from_str::<Members<'_>>(text) else {
-        return unusable(account, UnusableReason::NotAnObject, None, in_one_line(text));
+        return not_an_object(account, text);
     };
     let item = members.without("handle");
-    let Some(handle) = members.text("handle").filter(|handle| !handle.is_empty()) else {
+    let is_token = |handle: &String| !handle.is_empty() && !handle.contains(char::REPLACEMENT_CHARACTER);
+    let Some(handle) = members.text("handle").filter(is_token) else {
         return unusable(account, UnusableReason::NoHandle, None, item);
     };
     let handle = Handle::new(handle);
@@ -61,8 +94,51 @@ fn read_item(account: &str, text: &str) -> Item {
     })
 }
 
+/// What it is, but not what it says: it may be a bare handle.
+fn not_an_object(account: &str, text: &str) -> Item {
+    let kind = match text.as_bytes().first() {
+        Some(b'"') => "text",
+        Some(b'[') => "array",
+        Some(b't' | b'f') => "boolean",
+        Some(b'n') => "null",
+        Some(_) | None => "number",
+    };
+    let rest = format!(r#"{{"kind":"{kind}","bytes":{}}}"#, text.len());
+    let hash = event::hash([Some(account), Some(text)]);
+    Item::Unusable(Unusable { handle: None, hash, rest, reason: UnusableReason::NotAnObject })
+}
+
 fn unusable(account: &str, reason: UnusableReason, handle: Option<Handle>, rest: String) -> Item {
     Item::Unusable(Unusable { handle, hash: event::hash([Some(account), Some(&rest)]), rest, reason })
+}
+
+/// The elements of a JSON array, the first [`ITEMS_MAX`] of them.
+struct Elements<'a>(Vec<&'a RawValue>);
+
+/// VTEX answers at most ten; what lies beyond this is left to come back.
+const ITEMS_MAX: usize = 1_000;
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ElementsVisitor;
+        impl<'de> Visitor<'de> for ElementsVisitor {
+            type Value = Elements<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while elements.len() < ITEMS_MAX
+                    && let Some(element) = array.next_element()?
+                {
+                    elements.push(element);
+                }
+                while array.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(ElementsVisitor)
+    }
 }
 
 /// The members of a JSON object in their order, values byte for byte. Unlike a map of parsed values it keeps
@@ -237,8 +313,54 @@ mod tests {
         {
             assert!(read_batch("store", body.as_bytes()).is_err(), "{body}");
         }
-        assert!(read_batch("store", b"[\"\xff\"]").is_err());
+        let error = read_batch("store", b"[\"secret\"").unwrap_err();
+        assert_eq!(error.to_string(), "not understood at line 1, column 9");
         assert_eq!(read_batch("store", b" [] ").unwrap(), []);
+    }
+
+    #[test]
+    fn the_visibility_timeout_is_read_in_any_case_and_must_be_plausible() {
+        let read = |text: &str| read_visibility(text.as_bytes()).ok().map(|timeout| timeout.as_secs());
+        assert_eq!(
+            read(r#"{"filter":{},"queue":{"visibilityTimeoutInSeconds":240},"quantity":0}"#),
+            Some(240)
+        );
+        assert_eq!(read(r#"{"Queue":{"VisibilityTimeoutInSeconds":30}}"#), Some(30));
+        for odd in ["{}", "[]", "", r#"{"queue":null}"#, r#"{"queue":{"visibilityTimeoutInSeconds":"soon"}}"#]
+        {
+            assert_eq!(read(odd), None, "{odd}");
+        }
+        assert_eq!(read(r#"{"queue":{"visibilityTimeoutInSeconds":99999999}}"#), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_cost_at_most_their_item() {
+        let body = b"\xef\xbb\xbf[{\"handle\":\"a\",\"orderId\":\"1\"},{\"handle\":\"b\",\"orderId\":\"2\",\"x\":\"\xff\"},\
+            {\"handle\":\"\xff\",\"orderId\":\"3\"}]";
+        let items = read_batch("store", body).unwrap();
+        let is_usable = items.iter().map(|item| matches!(item, Item::Leased(_)));
+        assert_eq!(is_usable.collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn an_array_of_millions_is_read_to_its_end_but_not_kept() {
+        let body = format!("[{}0]", "0,".repeat(1_000_000));
+        assert_eq!(read_batch("store", body.as_bytes()).unwrap().len(), ITEMS_MAX);
+        assert!(read_batch("store", &body.as_bytes()[..body.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_kept_by_its_kind_only() {
+        for (text, kind) in [
+            ("\"secret\"", "text"),
+            ("[{\"handle\":\"secret\"}]", "array"),
+            ("-1", "number"),
+            ("true", "boolean"),
+        ] {
+            let Item::Unusable(unusable) = one(text) else { panic!("{text}") };
+            assert_eq!(unusable.rest, format!("{{\"kind\":\"{kind}\",\"bytes\":{}}}", text.len()));
+        }
+        assert_ne!(one("1"), one("2"));
     }
 
     #[test]

@@ -33,6 +33,73 @@ async fn wrong_usage_ends_with_64_and_help_with_0() {
 }
 
 #[tokio::test]
+async fn an_empty_variable_for_the_configuration_is_none_and_an_empty_option_is_wrong() {
+    let mut command = Command::new(BINARY);
+    let output = command.arg("check").env("ORDER_FEED_AGENT_CONFIG", "").output().await.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_ne!(output.status.code(), Some(64), "{stderr}");
+    assert!(stderr.contains("/etc/order-feed-agent/config.toml"), "{stderr}");
+    let place = Workplace::new("http://127.0.0.1:9", "");
+    let output = Command::new(BINARY).arg("check").env("ORDER_FEED_AGENT_CONFIG", place.config()).output();
+    assert_eq!(output.await.unwrap().status.code(), Some(0));
+    for arguments in [["check", "-c", ""], ["check", "--config", ""]] {
+        assert_eq!(self::output(&arguments).await.status.code(), Some(64));
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_went_away_is_no_error() {
+    let unread = || std::io::pipe().unwrap().1;
+    let good = Workplace::new("http://127.0.0.1:9", "");
+    let (config, faulty) = (good.config(), Workplace::new("http://127.0.0.1:9", "[pol]\n"));
+    let config = config.to_str().unwrap();
+    for arguments in [
+        &["check", "--schema"][..],
+        &["check", "--print", "-c", config],
+        &["check", "-c", config],
+        &["demo", "--count", "3"],
+        &["demo"],
+    ] {
+        let mut command = Command::new(BINARY);
+        let command = command.args(arguments).stdout(unread()).stderr(std::process::Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().await.unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("error: "), "{arguments:?}: {stderr}");
+    }
+    let mut command = Command::new(BINARY);
+    let refused = command.args(["check", "-c"]).arg(faulty.config()).stderr(unread()).status();
+    assert_eq!(refused.await.unwrap().code(), Some(78));
+
+    let mut command = Command::new(BINARY);
+    let command = command.args(["sandbox", "--listen", "127.0.0.1:0"]).stdout(unread());
+    let mut sandbox = command.kill_on_drop(true).spawn().unwrap();
+    let ended = tokio::time::timeout(Duration::from_millis(500), sandbox.wait()).await;
+    assert!(ended.is_err(), "it serves on: {ended:?}");
+}
+
+#[tokio::test]
+async fn a_fault_file_that_is_no_regular_file_or_too_long_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = directory.path().join("long.toml");
+    std::fs::write(&long, "#".repeat((1 << 20) + 1)).unwrap();
+    let whole = directory.path().join("whole.toml");
+    std::fs::write(&whole, b"a = '\xff'").unwrap();
+    for (path, why) in [
+        ("/dev/zero", "is not a regular file"),
+        (directory.path().to_str().unwrap(), "is not a regular file"),
+        (long.to_str().unwrap(), "is longer than 1048576 bytes"),
+        (whole.to_str().unwrap(), "is not UTF-8 text"),
+        ("/nowhere", "cannot be read"),
+    ] {
+        let output = output(&["sandbox", "--listen", "127.0.0.1:0", "--faults", path]).await;
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(78), "{stderr}");
+        assert!(stderr.starts_with(&format!("error: {path}")) && stderr.contains(why), "{stderr}");
+    }
+}
+
+#[tokio::test]
 async fn an_interval_that_is_refused_ends_with_78_and_one_line() {
     for value in ["\"4s\"", "\"4.999s\"", "5", "\"soon\"", "\"-30s\""] {
         let place = Workplace::new("http://127.0.0.1:9", &format!("[poll]\ninterval = {value}\n"));
@@ -117,6 +184,8 @@ async fn a_second_signal_ends_at_once_with_1() {
     sleep(Duration::from_millis(200)).await;
     agent.signal(Signal::TERM);
     agent.wait_for("shutdown.started", |_| true).await;
+    // Sooner it would be taken for the same wish.
+    sleep(Duration::from_secs(1)).await;
     agent.signal(Signal::TERM);
     let (status, lines, stderr) = agent.end().await;
     assert_eq!(status.code(), Some(1));

@@ -40,7 +40,8 @@ async fn the_sandbox_keeps_the_contract() {
 
 /// A feed of [`N_EVENTS`] events that are leased for [`VISIBILITY`].
 async fn keeps_the_contract(feed: impl Feed) {
-    let mut first = feed.receive(3, &CancellationToken::new()).await.unwrap();
+    assert_eq!(feed.visibility().await.unwrap().body, VISIBILITY, "how long a lease lasts can be learnt");
+    let mut first = feed.receive(3, &CancellationToken::new()).await.unwrap().body;
     assert_eq!(first.len(), 3, "no more than asked for");
     first.extend(drain(&feed).await);
     assert_eq!(first.len(), N_EVENTS, "every event is given");
@@ -66,7 +67,7 @@ async fn keeps_the_contract(feed: impl Feed) {
 async fn drain(feed: &impl Feed) -> Vec<Item> {
     let mut items = Vec::new();
     loop {
-        let batch = feed.receive(10, &CancellationToken::new()).await.unwrap();
+        let batch = feed.receive(10, &CancellationToken::new()).await.unwrap().body;
         assert!(batch.len() <= 10);
         if batch.is_empty() {
             return items;

@@ -1,10 +1,14 @@
 //! The binary and the library, tried from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod binary;
 mod config;
 mod contract;
 mod logging;
+mod policy_purity;
+mod politeness;
+mod price_notifications;
 mod sandbox;
 mod sandbox_faults;
 mod sandbox_oracle;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use order_feed_agent::sandbox::Options;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::sandbox_support::{APP_KEY, start};
@@ -42,6 +42,44 @@ async fn an_uncommitted_event_comes_back_with_a_new_handle_and_the_old_one_commi
     assert_ne!(first["handle"], second["handle"]);
     assert_eq!(client.commit(&[first]).await.0, 200);
     assert_eq!((sandbox.ledger().committed, sandbox.ledger().waiting), (0, 1));
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_a_bad_request_and_only_a_long_one_is_too_large() {
+    let (_sandbox, client, _stop) = start(Options::default()).await;
+    for (headers, body, status) in [
+        ("Content-Length: 500", "abc", "400"),
+        ("Transfer-Encoding: chunked", "zz\r\nabc", "400"),
+        ("Transfer-Encoding: chunked", "5\r\nabc", "400"),
+        ("Content-Length: 5000000", &"x".repeat(5_000_000), "413"),
+    ] {
+        let stream = TcpStream::connect(client.address).await.unwrap();
+        let (mut reading, mut writing) = stream.into_split();
+        let request = format!(
+            "POST /api/orders/feed HTTP/1.1\r\nHost: sandbox\r\nX-VTEX-API-AppKey: me\r\n\
+             X-VTEX-API-AppToken: any\r\n{headers}\r\n\r\n{body}"
+        );
+        // Both at once: the answer may come before the whole body was taken.
+        let sending = async {
+            let sent = writing.write_all(request.as_bytes()).await;
+            sent.and(writing.shutdown().await).ok();
+        };
+        let receiving = async {
+            let mut head = [0; 12];
+            reading.read_exact(&mut head).await.unwrap();
+            String::from_utf8(head.to_vec()).unwrap()
+        };
+        let ((), head) = tokio::join!(sending, receiving);
+        assert_eq!(head, format!("HTTP/1.1 {status}"), "{headers} {body:.20}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_no_commit() {
+    let (_sandbox, client, _stop) = start(Options::default()).await;
+    for body in ["[[]]", "[]", "{}"] {
+        assert_eq!(client.ask("POST", "/api/orders/feed", body).await.0, 400, "{body}");
+    }
 }
 
 #[tokio::test]

@@ -54,6 +54,8 @@ async fn what_the_oracle_does_not_understand_it_refuses() {
         ("POST", "/clock", json!({"advance": "soon"}), 400),
         ("POST", "/clock", json!({"advance": "32d"}), 400),
         ("POST", "/clock", json!({"back": "1s"}), 400),
+        ("POST", "/clock", json!(["30s"]), 400),
+        ("POST", "/events", json!([APP_KEY, [1]]), 400),
         ("POST", "/events", json!({"items": []}), 400),
         ("POST", "/events", json!({"app_key": APP_KEY, "items": [1]}), 409),
     ] {

@@ -9,6 +9,7 @@ use order_feed_agent::config::{self, Account};
 use order_feed_agent::event::Item;
 use order_feed_agent::journal::{Batch, Journal, Journaled, SqliteJournal};
 use order_feed_agent::sandbox::{Options, Sandbox};
+use order_feed_agent::vtex::client::Clients;
 use order_feed_agent::vtex::feed::HttpFeed;
 use order_feed_agent::vtex::http::Http;
 use tokio::net::TcpListener;
@@ -38,7 +39,9 @@ pub(crate) fn account(base_url: &str, more: &str) -> Account {
 }
 
 pub(crate) fn feed(base_url: &str, more: &str) -> HttpFeed {
-    HttpFeed::new(Arc::new(Http::new(&account(base_url, more)).unwrap()), "store".to_owned())
+    let account = account(base_url, more);
+    let client = Clients::default().client(&account).unwrap();
+    HttpFeed::new(Arc::new(Http::new(client, &account)), account.name.clone())
 }
 
 /// Journals items in `directory`, which is the only way to something that can be committed.

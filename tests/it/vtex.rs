@@ -18,7 +18,7 @@ const ITEM: &str =
     r#"{"handle":"h.1","orderId":"1-01","state":"handling","currentChange":"2026-03-02T20:54:23Z"}"#;
 
 async fn receive(base_url: &str, more: &str) -> Result<Vec<Item>, FeedError> {
-    feed(base_url, more).receive(10, &CancellationToken::new()).await
+    feed(base_url, more).receive(10, &CancellationToken::new()).await.map(|reply| reply.body)
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn a_receive_is_exactly_this_request() {
         .await;
     let feed = feed(&server.url(), "");
     for _ in 0..2 {
-        assert_eq!(feed.receive(10, &CancellationToken::new()).await.unwrap().len(), 1);
+        assert_eq!(feed.receive(10, &CancellationToken::new()).await.unwrap().body.len(), 1);
     }
     mock.assert_async().await;
 }
@@ -64,7 +64,7 @@ async fn a_commit_is_exactly_this_request_and_any_success_will_do() {
             .create_async()
             .await;
         let feed = feed(&server.url(), "");
-        let items = feed.receive(10, &CancellationToken::new()).await.unwrap();
+        let items = feed.receive(10, &CancellationToken::new()).await.unwrap().body;
         let directory = tempfile::tempdir().unwrap();
         feed.commit(&journaled(directory.path(), items).await).await.unwrap();
         mock.assert_async().await;
@@ -193,4 +193,50 @@ async fn no_error_tells_address_or_token() {
     let error = receive(&format!("http://{closed}"), "").await.unwrap_err();
     let text = format!("{} {error:?}", ErrorChain(&error));
     assert!(!text.contains("maxlot") && !text.contains(TOKEN), "{text}");
+}
+
+#[tokio::test]
+async fn what_an_answer_asks_of_the_pace_is_read_from_its_headers() {
+    let wait = |error: &FeedError| error.hints().wait.map(|hint| hint.wait.as_secs());
+    for (headers, expected) in [
+        (&[("retry-after", "90")][..], Some(90)),
+        (&[("retry-after", "soon")], None),
+        (&[("retry-after", "0")], None),
+        (&[("retry-after", "7"), ("retry-after", "120")], Some(120)),
+        (&[("x-ratelimit-reset", "100")], Some(100)),
+    ] {
+        let mut server = Server::new_async().await;
+        let mut mock = server.mock("GET", Matcher::Any).with_status(429);
+        for (name, value) in headers {
+            mock = mock.with_header(*name, value);
+        }
+        mock.create_async().await;
+        assert_eq!(wait(&receive(&server.url(), "").await.unwrap_err()), expected, "{headers:?}");
+    }
+    let mut server = Server::new_async().await;
+    let mock = server.mock("GET", Matcher::Any).with_body("[]").with_header("x-ratelimit-remaining", "3");
+    mock.with_header("x-ratelimit-reset", "20").create_async().await;
+    let reply = feed(&server.url(), "").receive(10, &CancellationToken::new()).await.unwrap();
+    assert_eq!(reply.hints.slow_down.map(|hint| hint.length), Some(Duration::from_secs(20)));
+}
+
+#[tokio::test]
+async fn what_vtex_says_of_an_error_is_told_short_and_without_secrets() {
+    let long = "x".repeat(200);
+    for (body, expected) in [
+        (
+            "{\"error\":{\"code\":\"1\",\"message\":\"Unauthorized access\"}}".to_owned(),
+            "Unauthorized access",
+        ),
+        (format!("bad token {TOKEN} for vtexappkey-store-ABCDEF"), "bad token *** for ***"),
+        (format!("no such handle: {long} here"), "no such handle: *** here"),
+        ("word ".repeat(1_000), "word word"),
+    ] {
+        let mut server = Server::new_async().await;
+        server.mock("GET", Matcher::Any).with_status(403).with_body(&body).create_async().await;
+        let Err(FeedError::Refused { excerpt, .. }) = receive(&server.url(), "").await else {
+            panic!("{body}")
+        };
+        assert!(excerpt.contains(expected) && excerpt.chars().count() <= 512, "{excerpt}");
+    }
 }

@@ -17,10 +17,17 @@ pub(super) struct Node(pub(super) Value);
 
 /// What is allowed instead. Values are never part of it: one may be a secret in the wrong place.
 #[derive(Debug)]
-pub(super) struct Wrong {
-    /// The key inside the table at which serde stopped.
-    pub(super) key: Option<&'static str>,
-    pub(super) message: String,
+pub(super) enum Wrong {
+    /// Something else stands where a table should.
+    NoTable,
+    /// The key inside of the table has no valid value.
+    Key {
+        key: &'static str,
+        message: String,
+    },
+    Value {
+        message: String,
+    },
 }
 
 impl Node {
@@ -90,6 +97,24 @@ impl<'de> Deserializer<'de> for Node {
         }
     }
 
+    /// A list is none: what serde derives would take its items for the values of the keys, in the order of the type.
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        if matches!(self.0.kind, ValueKind::Table(_)) {
+            self.deserialize_any(visitor)
+        } else {
+            Err(Wrong::NoTable)
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        self.deserialize_map(visitor)
+    }
+
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         let Some(text) = self.untyped() else { return self.deserialize_any(visitor) };
         let items =
@@ -105,22 +130,22 @@ impl<'de> Deserializer<'de> for Node {
         visitor: V,
     ) -> Result<V::Value, Wrong> {
         let ValueKind::Table(mut table) = self.0.kind else {
-            return Err(Wrong { key: None, message: "must be a table".to_owned() });
+            return Err(Wrong::NoTable);
         };
         match table.remove("type").map(|value| value.kind) {
             Some(ValueKind::String(variant)) if variants.contains(&variant.as_str()) => {
                 visitor.visit_enum(Tagged { variant, rest: Node(table.into()) })
             }
-            Some(_) => Err(Wrong { key: Some("type"), message: format!("must be {}", one_of(variants)) }),
+            Some(_) => Err(Wrong::Key { key: "type", message: format!("must be {}", one_of(variants)) }),
             None => {
-                Err(Wrong { key: Some("type"), message: format!("required; must be {}", one_of(variants)) })
+                Err(Wrong::Key { key: "type", message: format!("required; must be {}", one_of(variants)) })
             }
         }
     }
 
     forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 char str string bytes byte_buf unit unit_struct
-        tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct identifier ignored_any
     }
 }
 
@@ -166,7 +191,7 @@ impl<'de> de::VariantAccess<'de> for Node {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Wrong> {
-        self.deserialize_any(visitor)
+        self.deserialize_map(visitor)
     }
 }
 
@@ -174,22 +199,23 @@ impl std::error::Error for Wrong {}
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        match self {
+            Self::NoTable => f.write_str("must be a table"),
+            Self::Key { message, .. } | Self::Value { message } => f.write_str(message),
+        }
     }
 }
 
 impl de::Error for Wrong {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { key: None, message: message.to_string() }
+        Self::Value { message: message.to_string() }
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
         let expected = expected.to_string();
         let expected = match expected.as_str() {
             "a boolean" => "true or false",
-            "a map" => "a table",
             "a sequence" => "a list",
-            name if name.starts_with("struct ") => "a table",
             other => other,
         };
         Self::custom(format_args!("must be {expected}"))
@@ -229,6 +255,6 @@ mod tests {
         let list =
             |origin: Origin| Vec::<String>::deserialize(Node(Value::new(origin.tag().as_ref(), "a, b")));
         assert_eq!(list(Origin::Variable("X".to_owned())).unwrap(), ["a", "b"]);
-        assert_eq!(list(Origin::File { line: 1, column: 1 }).unwrap_err().message, "must be a list");
+        assert_eq!(list(Origin::File { line: 1, column: 1 }).unwrap_err().to_string(), "must be a list");
     }
 }

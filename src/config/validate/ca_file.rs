@@ -1,12 +1,11 @@
 //! Certificates of authorities.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 
 use reqwest::{Certificate, Client};
 
 use crate::config::CaFile;
+use crate::config::limited::read_regular;
 
 /// A bundle of all public authorities is a quarter of this.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -14,15 +13,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 impl CaFile {
     /// Reads the file and lets the TLS library try it.
     pub(super) fn read(path: PathBuf) -> Result<Self, String> {
-        let cannot = |error| format!("{} cannot be read: {error}", path.display());
-        if !std::fs::metadata(&path).map_err(cannot)?.is_file() {
-            return Err(format!("{} is not a regular file", path.display()));
-        }
-        let mut pem = Vec::new();
-        File::open(&path).map_err(cannot)?.take(MAX_BYTES + 1).read_to_end(&mut pem).map_err(cannot)?;
-        if MAX_BYTES < pem.len() as u64 {
-            return Err(format!("{} holds more than {MAX_BYTES} bytes", path.display()));
-        }
+        let pem = read_regular(&path, MAX_BYTES).map_err(|error| format!("{} {error}", path.display()))?;
         if !is_usable(&pem) {
             return Err(format!("{} must hold certificates as PEM", path.display()));
         }

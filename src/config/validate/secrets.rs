@@ -1,7 +1,7 @@
 //! The key and the token of a feed, fetched from where they are.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Remarks, Surroundings, View};
 use crate::config::environment::Variables;
@@ -81,13 +81,17 @@ fn fetch(raw: RawSecret, variables: &Variables) -> (Result<Secret, SecretError>,
             (Secret::from_variable(&name, value), SecretSource::Env(name))
         }
         RawSecret::Credential(name) => {
-            let directory =
-                variables.get(OsStr::new(CREDENTIALS_DIRECTORY)).filter(|directory| !directory.is_empty());
-            let secret = match directory {
-                Some(directory) => Secret::from_file(&Path::new(directory).join(&name)),
+            let secret = match credential(&name, variables) {
+                Some(file) => Secret::from_file(&file),
                 None => Err(SecretError::NoCredentials(name.clone())),
             };
             (secret, SecretSource::Credential(name))
         }
     }
+}
+
+/// The file of a systemd credential, where the service manager named the folder.
+pub(super) fn credential(name: &str, variables: &Variables) -> Option<PathBuf> {
+    let directory = variables.get(OsStr::new(CREDENTIALS_DIRECTORY)).filter(|given| !given.is_empty())?;
+    Some(Path::new(directory).join(name))
 }

@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Remarks;
+use super::taken::{Taken, real};
 use crate::config::raw::{RawFileSink, RawSink};
 use crate::config::{FileSink, Journal, Sink, SinkKind};
 
 pub(super) fn sinks(
     raw: BTreeMap<String, RawSink>,
     journal: Option<&Journal>,
+    taken: &Taken<'_>,
     remarks: &mut Remarks,
 ) -> Option<Vec<Sink>> {
     if raw.is_empty() {
         remarks.doubt(&["sinks"], "none is configured: events stay in the journal and are delivered nowhere");
     }
     let sinks: Vec<_> = raw.into_iter().map(|(name, raw)| sink(name, raw, remarks)).collect();
-    refuse_shared_files(sinks.iter().flatten(), journal, remarks);
+    refuse_shared_files(sinks.iter().flatten(), journal, taken, remarks);
     sinks.into_iter().collect()
 }
 
@@ -38,13 +40,17 @@ fn file_sink(name: &str, raw: RawFileSink, remarks: &mut Remarks) -> Option<File
 fn refuse_shared_files<'a>(
     sinks: impl Iterator<Item = &'a Sink>,
     journal: Option<&Journal>,
+    taken: &Taken<'_>,
     remarks: &mut Remarks,
 ) {
     let journal = journal.map(|journal| real(&journal.path));
     let mut writers: BTreeMap<PathBuf, &str> = BTreeMap::new();
     for Sink { name, kind: SinkKind::File(FileSink { path, .. }) } in sinks {
-        let path = real(path);
         let key = ["sinks", name, "path"];
+        if let Some(what) = taken.by(path) {
+            remarks.refuse(&key, format!("is {what}; it must be another one"));
+        }
+        let path = real(path);
         if journal.as_ref().is_some_and(|journal| belongs_to(&path, journal)) {
             remarks.refuse(&key, "is a file of the journal (journal.path); it must be another one");
         }
@@ -67,16 +73,4 @@ fn belongs_to(path: &Path, journal: &Path) -> bool {
         Some(matches!(rest, "" | "-wal" | "-shm" | "-journal" | ".lock" | "-lock"))
     };
     path.parent() == journal.parent() && starts_alike().unwrap_or(false)
-}
-
-/// The path without links and `..`, as far as it exists.
-fn real(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    if let Ok(real) = absolute.canonicalize() {
-        return real;
-    }
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) => real(parent).join(name),
-        _ => absolute,
-    }
 }

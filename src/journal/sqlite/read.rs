@@ -1,9 +1,11 @@
-//! What is read back: events in journal order, and where a sink goes on.
+//! What is read back: events in journal order, where a sink goes on, pauses.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
-use crate::journal::{Entry, Mark, Progress, Resume};
+use crate::journal::{Entry, Mark, Progress, Resume, StoredPause};
 
 /// A newer change is one with a later date; where a date is missing, one that was journaled later.
 const ENTRIES_AFTER: &str = "
@@ -61,6 +63,21 @@ pub(super) fn resume(connection: &mut Connection, sink: &str) -> rusqlite::Resul
     transaction.execute("INSERT INTO sinks (name, seq) VALUES (?1, ?2)", params![sink, seq])?;
     transaction.commit()?;
     Ok(Resume { progress: Progress { seq, mark: None }, n_skipped: n_skipped.unsigned_abs() })
+}
+
+pub(super) fn pause(connection: &Connection, vtex_account: &str) -> rusqlite::Result<Option<StoredPause>> {
+    connection
+        .query_row(
+            "SELECT ends_at_ms, length_ms FROM pauses WHERE vtex_account = ?1",
+            [vtex_account],
+            |row| {
+                Ok(StoredPause {
+                    ends_at: Timestamp::from_millisecond(row.get(0)?).unwrap_or_default(),
+                    length: Duration::from_millis(row.get::<_, i64>(1)?.try_into().unwrap_or_default()),
+                })
+            },
+        )
+        .optional()
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {

@@ -127,7 +127,7 @@ async fn an_unusable_item_is_kept_counted_and_committed() {
     let times = |connection: &mut Connection| {
         connection.query_row("SELECT times FROM quarantine", [], |row| row.get::<_, i64>(0))
     };
-    assert_eq!(journal.with("cannot count", times).await.unwrap(), 3);
+    assert_eq!(journal.read("cannot count", times).await.unwrap(), 3);
 }
 
 #[tokio::test]
@@ -174,6 +174,55 @@ async fn events_and_places_outlive_the_process() {
     journal.probe().await.unwrap();
     assert_eq!(journal.entries_after(0, 10, 10_000).await.unwrap(), before);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_pause_outlives_the_process_and_the_last_one_counts() {
+    let (directory, journal) = journal();
+    assert_eq!(journal.pause("store").await.unwrap(), None);
+    let at = |second| StoredPause {
+        ends_at: jiff::Timestamp::from_second(second).unwrap(),
+        length: Duration::from_millis(61_500),
+    };
+    for second in [9_000, 5_000] {
+        journal.store_pause("store", at(second)).await.unwrap();
+    }
+    drop(journal);
+    let journal = SqliteJournal::open(&directory.path().join("journal.db")).unwrap();
+    assert_eq!(journal.pause("store").await.unwrap(), Some(at(5_000)));
+    assert_eq!(journal.pause("other").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_journal_of_the_first_version_is_brought_up_to_date_with_its_events() {
+    let (directory, journal) = journal();
+    let path = directory.path().join("journal.db");
+    journal.append(batch(0, vec![leased("a", event("1-01", "x", None))])).await.unwrap();
+    drop(journal);
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("DROP TABLE pauses; PRAGMA user_version = 1").unwrap();
+    drop(connection);
+    let journal = SqliteJournal::open(&path).unwrap();
+    assert_eq!(journal.pause("store").await.unwrap(), None);
+    assert_eq!(journal.entries_after(0, 10, 10_000).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn after_a_failed_write_nothing_is_stored_until_a_probe_has_succeeded() {
+    let (_directory, journal) = journal();
+    let one = |handle: &str, order_id: &str| batch(0, vec![leased(handle, event(order_id, "x", None))]);
+    journal.append(one("a", "1-01")).await.unwrap();
+    // A row that no transaction can get past, until it is taken away.
+    let sabotage = "CREATE TRIGGER sabotage BEFORE INSERT ON events BEGIN SELECT raise(ABORT, 'no'); END";
+    journal.read("cannot", |connection| connection.execute_batch(sabotage)).await.unwrap();
+    assert!(matches!(journal.append(one("b", "2-01")).await, Err(JournalError::Sqlite { .. })));
+    journal.read("cannot", |connection| connection.execute_batch("DROP TRIGGER sabotage")).await.unwrap();
+    assert!(matches!(journal.append(one("b", "2-01")).await, Err(JournalError::Suspect { .. })));
+    assert!(journal.record_progress("s", Progress::default()).await.is_err());
+    assert_eq!(journal.entries_after(0, 10, 10_000).await.unwrap().len(), 1, "reading goes on");
+
+    journal.probe().await.unwrap();
+    assert_eq!(journal.append(one("b", "2-01")).await.unwrap().n_new, 1);
 }
 
 #[tokio::test]

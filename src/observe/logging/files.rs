@@ -26,6 +26,8 @@ const MODE: u32 = 0o640;
 pub(super) struct RollingFile {
     settings: LogFiles,
     current: Option<Current>,
+    /// Whether the link led to the current file after the last line.
+    linked: bool,
 }
 
 struct Current {
@@ -40,7 +42,7 @@ struct Current {
 impl RollingFile {
     /// Touches nothing yet; the first line makes the directory and the file.
     pub(super) fn new(settings: LogFiles) -> Self {
-        Self { settings, current: None }
+        Self { settings, current: None, linked: true }
     }
 
     /// The file for this moment: the one that is open while its name and its inode are right, else opened anew.
@@ -54,12 +56,21 @@ impl RollingFile {
                 fs::create_dir_all(directory)?;
                 let current = Current::open(path)?;
                 // After the opening: said for each opening that succeeds, and never in answer to its own failure.
-                if let Err(error) = tidy::tidy(directory, &name, *max_files) {
+                if let Err(error) = tidy::prune(directory, &name, *max_files) {
                     warn!(event = "log.untidy", error = %ErrorChain(&error), "old log files could not be removed");
                 }
                 current
             }
         };
+        // For each line, as for the file: somebody may have removed it since.
+        let linked = tidy::link(directory, &name);
+        let was_linked = std::mem::replace(&mut self.linked, linked.is_ok());
+        // Not again for the line that says so.
+        if let Err(error) = linked
+            && was_linked
+        {
+            warn!(event = "log.untidy", error = %ErrorChain(&error), "the link to the log file could not be made");
+        }
         Ok(self.current.insert(current))
     }
 }
@@ -180,6 +191,31 @@ mod tests {
         fs::remove_file(&path).unwrap();
         output.write_line(day(1), b"three\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    }
+
+    #[test]
+    fn a_link_that_was_deleted_or_led_astray_is_made_anew_at_the_next_line() {
+        let (directory, mut output) = daily(14);
+        let link = directory.path().join(names::LINK);
+        output.write_line(day(1), b"one\n").unwrap();
+        fs::remove_file(&link).unwrap();
+        output.write_line(day(1), b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "one\ntwo\n");
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+        output.write_line(day(1), b"three\n").unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn a_link_that_cannot_be_made_costs_no_line() {
+        let (directory, mut output) = daily(14);
+        // A folder is in the way of the new link.
+        fs::create_dir_all(directory.path().join(format!(".{}.new", names::LINK))).unwrap();
+        for line in [b"one\n", b"two\n"] {
+            output.write_line(day(1), line).unwrap();
+        }
+        assert_eq!(contents(&directory)[0].1, "one\ntwo\n");
     }
 
     #[test]

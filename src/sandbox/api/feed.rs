@@ -11,6 +11,8 @@ use crate::sandbox::behaviour::{AboveTen, CommitAnswer, SingleFire};
 use crate::sandbox::feed::FeedRefusal;
 use crate::sandbox::feed_config::{ConfigRefused, FeedConfig};
 use crate::sandbox::queue::MAX_BATCH;
+use crate::sandbox::route::parameters;
+use crate::sandbox::strict::Table;
 use crate::sandbox::world::World;
 
 pub(super) fn receive(world: &mut World, now: Duration, app_key: &str, query: &str) -> Response<Bytes> {
@@ -28,7 +30,7 @@ pub(super) fn receive(world: &mut World, now: Duration, app_key: &str, query: &s
 }
 
 pub(super) fn commit(world: &mut World, now: Duration, app_key: &str, body: &Bytes) -> Response<Bytes> {
-    let Ok(Handles { handles }) = serde_json::from_slice(body) else {
+    let Ok(Table(Handles { handles })) = serde_json::from_slice(body) else {
         return envelope(StatusCode::BAD_REQUEST, "1", "The body is not {\"handles\":[\"...\"]}");
     };
     if let Err(refusal) = world.commit(now, app_key, &handles) {
@@ -95,8 +97,8 @@ fn refused(world: &World, refusal: FeedRefusal) -> Response<Bytes> {
 
 /// The parameter in any case, at most [`MAX_BATCH`], which is also the default; none when it is refused.
 fn maxlot(query: &str, above: AboveTen) -> Option<usize> {
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let Some((_, given)) = pairs.find(|(name, _)| name.eq_ignore_ascii_case("maxlot")) else {
+    let parameters = parameters(query);
+    let Some((_, given)) = parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case("maxlot")) else {
         return Some(MAX_BATCH);
     };
     match (given.parse().ok()?, above) {
@@ -117,6 +119,8 @@ mod tests {
             ("maxlot=3", Some(3)),
             ("maxLot=3", Some(3)),
             ("other=1&maxlot=99", Some(10)),
+            ("maxlot=%31", Some(1)),
+            ("max%4Cot=2", Some(2)),
             ("maxlot=0", None),
             ("maxlot=-1", None),
             ("maxlot=ten", None),

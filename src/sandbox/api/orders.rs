@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,6 +14,8 @@ use crate::sandbox::account::{Account, signed};
 use crate::sandbox::document::{Traits, document, list_row};
 use crate::sandbox::jsonata::unclosed;
 use crate::sandbox::life::Order;
+use crate::sandbox::route::parameters;
+use crate::sandbox::strict::Table;
 use crate::sandbox::world::World;
 
 pub(super) fn get(world: &World, now: Duration, app_key: &str, id: &str) -> Response<Bytes> {
@@ -64,7 +65,7 @@ pub(super) fn list(world: &World, now: Duration, app_key: &str, query: &str) -> 
 /// Accepts every expression whose brackets and quotes close; it is not evaluated.
 pub(super) fn test_expression(body: &Bytes) -> Response<Bytes> {
     let bad = |message: &str| envelope(StatusCode::BAD_REQUEST, "1", message);
-    let Ok(test) = serde_json::from_slice::<ExpressionTest>(body) else {
+    let Ok(Table(test)) = serde_json::from_slice::<Table<ExpressionTest>>(body) else {
         return bad("The body is not {\"Expression\":\"...\",\"Document\":\"...\"}");
     };
     if serde_json::from_str::<Value>(&test.document).is_err() {
@@ -93,8 +94,7 @@ struct ListQuery {
 
 impl ListQuery {
     fn parse(query: &str) -> Option<Self> {
-        let url = Url::parse(&format!("http://sandbox/?{query}")).ok()?;
-        let given: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
+        let given: BTreeMap<String, String> = parameters(query).into_iter().collect();
         let number =
             |name: &str, default: usize| given.get(name).map_or(Some(default), |text| text.parse().ok());
         let page = number("page", 1).filter(|page| (1..=30).contains(page))?;
@@ -161,6 +161,7 @@ mod tests {
             json!({"Expression": "status", "Document": "{"}),
             json!({"Expression": "status", "Document": {}}),
             json!({}),
+            json!(["status", "{}"]),
         ] {
             assert_eq!(ask(body.clone()).status(), StatusCode::BAD_REQUEST, "{body}");
         }

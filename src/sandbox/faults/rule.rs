@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::gzip::bomb;
 use super::{Action, Canned, Effect, Fault, Lasting, Trigger};
 use crate::sandbox::route::Operation;
+use crate::sandbox::strict::{Choice, Table};
 use crate::sandbox::text::{Bytesize, Span, duration};
 use crate::sandbox::throttle::RetryAfter;
 
@@ -33,24 +34,23 @@ impl Rule {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::sandbox) struct RawRule {
-    #[serde(default)]
-    operations: Vec<Operation>,
+    operations: Option<Vec<Choice<Operation>>>,
     nth: Option<u64>,
     through: Option<u64>,
     probability: Option<f64>,
     delay: Option<Span>,
-    answer: Option<RawAnswer>,
+    answer: Option<Table<RawAnswer>>,
     truncate: Option<Bytesize>,
     pad: Option<Bytesize>,
     content_type: Option<String>,
-    encoding: Option<Encoding>,
+    encoding: Option<Choice<Encoding>>,
     gzip_bomb: Option<Bytesize>,
-    drip: Option<RawDrip>,
+    drip: Option<Table<RawDrip>>,
     cut: Option<Bytesize>,
-    lose_answer: Option<When>,
-    reset: Option<When>,
+    lose_answer: Option<Choice<When>>,
+    reset: Option<Choice<When>>,
     hang: Option<Span>,
-    throttle: Option<RawThrottle>,
+    throttle: Option<Table<RawThrottle>>,
     rotate_token: Option<RawLasting>,
     remove_config: Option<RawLasting>,
 }
@@ -129,22 +129,24 @@ impl TryFrom<RawRule> for Rule {
             rotate_token,
             remove_config,
         } = raw;
+        if operations.as_ref().is_some_and(Vec::is_empty) {
+            return Err("`operations` names at least one; without it all are meant".into());
+        }
+        let operations = operations.into_iter().flatten().map(|Choice(operation)| operation).collect();
         let trigger = trigger(nth, through, probability)?;
         let actions = [
             answer.map(canned),
             truncate.map(|Bytesize(bytes)| Ok(Action::Truncate(bytes))),
             pad.map(|Bytesize(bytes)| padded(bytes)),
             content_type.map(|text| of_content_type(&text)),
-            encoding.map(|Encoding::Gzip| Ok(Action::Gzip)),
+            encoding.map(|Choice(Encoding::Gzip)| Ok(Action::Gzip)),
             gzip_bomb.map(|Bytesize(bytes)| exploding(bytes)),
             drip.map(dripping),
             cut.map(|Bytesize(after)| Ok(Action::Cut { after })),
-            lose_answer.map(|when| Ok(Action::LoseAnswer(when.into()))),
-            reset.map(|when| Ok(Action::Reset(when.into()))),
-            hang.map(|Span(length)| Ok(Action::Hang(length))),
-            throttle.map(|RawThrottle { lasting, retry_after }| {
-                Ok(Action::Throttle { lasting: lasting.0, retry_after })
-            }),
+            lose_answer.map(|Choice(when)| Ok(Action::LoseAnswer(when.into()))),
+            reset.map(|Choice(when)| Ok(Action::Reset(when.into()))),
+            hang.map(|Span(length)| lasting("hang", length).map(Action::Hang)),
+            throttle.map(throttling),
             rotate_token.map(|RawLasting(lasting)| Ok(Action::RotateToken(lasting))),
             remove_config.map(|RawLasting(lasting)| Ok(Action::RemoveConfig(lasting))),
         ];
@@ -157,7 +159,7 @@ impl TryFrom<RawRule> for Rule {
             }
             (Some(_), Some(_), _) => return Err("more than one action: write a [[fault]] for each".into()),
         };
-        let delay = delay.map_or(Duration::ZERO, |Span(delay)| delay);
+        let delay = delay.map(|Span(delay)| lasting("delay", delay)).transpose()?.unwrap_or_default();
         Ok(Self { operations, trigger, fault: Fault { delay, action } })
     }
 }
@@ -173,9 +175,13 @@ fn trigger(nth: Option<u64>, through: Option<u64>, probability: Option<f64>) -> 
     }
 }
 
-fn canned(RawAnswer { status, headers, body, after_effect }: RawAnswer) -> Result<Action, String> {
+fn canned(Table(answer): Table<RawAnswer>) -> Result<Action, String> {
+    let RawAnswer { status, headers, body, after_effect } = answer;
     let status = StatusCode::from_u16(status).ok().filter(|status| status.as_u16() >= 200);
     let status = status.ok_or("`answer.status` is from 200 to 999")?;
+    if !body.is_empty() && matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Err("`answer.body` cannot be sent with a status of 204 or 304".into());
+    }
     let header = |(name, value): (String, String)| {
         let wrong = || format!("`answer.headers` holds `{name}`, which cannot be sent");
         let value = HeaderValue::from_str(&value).map_err(|_| wrong())?;
@@ -187,7 +193,11 @@ fn canned(RawAnswer { status, headers, body, after_effect }: RawAnswer) -> Resul
 }
 
 fn padded(bytes: usize) -> Result<Action, String> {
-    if bytes <= LARGEST_PAD { Ok(Action::Pad(bytes)) } else { Err("`pad` is at most 64MiB".into()) }
+    if (1..=LARGEST_PAD).contains(&bytes) {
+        Ok(Action::Pad(bytes))
+    } else {
+        Err("`pad` is above 0 and at most 64MiB".into())
+    }
 }
 
 fn of_content_type(text: &str) -> Result<Action, String> {
@@ -195,14 +205,25 @@ fn of_content_type(text: &str) -> Result<Action, String> {
 }
 
 fn exploding(bytes: usize) -> Result<Action, String> {
-    if bytes > LARGEST_BOMB {
-        return Err("`gzip_bomb` is at most 1GiB".into());
+    if !(1..=LARGEST_BOMB).contains(&bytes) {
+        return Err("`gzip_bomb` is above 0 and at most 1GiB".into());
     }
     bomb(bytes).map(Action::GzipBomb).map_err(|error| error.to_string())
 }
 
-fn dripping(RawDrip { bytes: Bytesize(bytes), every: Span(every) }: RawDrip) -> Result<Action, String> {
+fn dripping(Table(drip): Table<RawDrip>) -> Result<Action, String> {
+    let RawDrip { bytes: Bytesize(bytes), every: Span(every) } = drip;
     if bytes > 0 { Ok(Action::Drip { bytes, every }) } else { Err("`drip.bytes` is above 0".into()) }
+}
+
+fn throttling(Table(throttle): Table<RawThrottle>) -> Result<Action, String> {
+    let RawThrottle { lasting: Span(length), retry_after } = throttle;
+    Ok(Action::Throttle { lasting: lasting("throttle.lasting", length)?, retry_after })
+}
+
+/// A time in which something can be seen to go wrong.
+fn lasting(key: &str, length: Duration) -> Result<Duration, String> {
+    if length.is_zero() { Err(format!("`{key}` is above 0")) } else { Ok(length) }
 }
 
 impl From<When> for Effect {
@@ -221,8 +242,11 @@ impl TryFrom<String> for RawLasting {
         if text == "for good" {
             return Ok(Self(Lasting::ForGood));
         }
-        let lasting = duration(&text);
-        lasting.map(|length| Self(Lasting::For(length))).map_err(|wrong| format!("{wrong}, or `for good`"))
+        let length = duration(&text).map_err(|wrong| format!("{wrong}, or `for good`"))?;
+        if length.is_zero() {
+            return Err("the time is above 0, or `for good`".into());
+        }
+        Ok(Self(Lasting::For(length)))
     }
 }
 
@@ -290,6 +314,23 @@ mod tests {
             ("nth = 1\nrotate_token = 'soon'", "or `for good`"),
             ("nth = 1\ncut = '1'\noperations = ['feed.recieve']", "unknown variant"),
             ("nth = 1\ncuts = '1'", "unknown field `cuts`"),
+            ("nth = 1\ncut = '1'\noperations = []", "`operations`"),
+            ("nth = 1\nhang = '0s'", "above 0"),
+            ("nth = 1\ndelay = '0s'", "above 0"),
+            ("nth = 1\npad = '0'", "above 0"),
+            ("nth = 1\ngzip_bomb = '0'", "above 0"),
+            ("nth = 1\nthrottle = { lasting = '0s' }", "above 0"),
+            ("nth = 1\nrotate_token = '0s'", "above 0"),
+            ("nth = 1\nremove_config = '0s'", "above 0"),
+            ("nth = 1\nanswer = { status = 204, body = 'x' }", "`answer.body`"),
+            ("nth = 1\nanswer = { status = 304, body = 'x' }", "`answer.body`"),
+            ("nth = 1\nreset = true", "expected one of `before-effect`, `after-effect`"),
+            ("nth = 1\nreset = { after-effect = {} }", "expected one of `before-effect`, `after-effect`"),
+            ("nth = 1\nencoding = 1", "expected one of `gzip`"),
+            ("nth = 1\ncut = '1'\noperations = [1]", "expected one of `feed.receive`"),
+            ("nth = 1\nanswer = [503]", "expected a table"),
+            ("nth = 1\nthrottle = ['5s']", "expected a table"),
+            ("nth = 1\ndrip = ['1', '5s']", "expected a table"),
         ];
         for (text, message) in table {
             let refusal = rule(text).unwrap_err();

@@ -112,6 +112,18 @@ fn a_file_that_was_moved_away_is_made_anew() {
 }
 
 #[test]
+fn a_link_whose_target_was_moved_away_gets_a_new_one() {
+    let mut rig = Rig::new();
+    let target = rig.path.with_extension("target");
+    std::os::unix::fs::symlink(&target, &rig.path).unwrap();
+    rig.deliver(&envelopes(0..2));
+    fs::rename(&target, target.with_extension("1")).unwrap();
+    rig.deliver(&envelopes(2..4));
+    assert_eq!(rig.lines(), lines(&envelopes(2..4)));
+    assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, MODE);
+}
+
+#[test]
 fn a_file_that_others_cut_is_continued() {
     let mut rig = Rig::new();
     rig.deliver(&envelopes(0..2));

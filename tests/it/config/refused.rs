@@ -1,10 +1,10 @@
 //! What is refused: always with its key and its place, never with a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{prop_assert, proptest};
 
-use super::{CANARY, Case, Duration, Loaded, config, fs, minimal};
+use super::{CANARY, Case, Duration, Loaded, PathBuf, config, fs, minimal};
 
 #[test]
 fn the_interval_has_a_floor_and_its_error_names_key_file_and_what_is_allowed() {
@@ -230,6 +230,78 @@ fn every_key_refuses_a_list_and_a_date_and_says_what_it_wants() {
 }
 
 #[test]
+fn every_table_refuses_what_is_no_table_and_says_how_one_is_written() {
+    let mut tables: BTreeSet<String> = BTreeSet::new();
+    for key in super::example::keys_of_schema() {
+        let mut above = key.as_str();
+        while let Some((table, _)) = above.rsplit_once('.') {
+            tables.insert(table.replace("NAME", "my-store").replace("SINK", "orders"));
+            above = table;
+        }
+    }
+    // Not of a source of a secret, which may also be text.
+    tables.retain(|table| !table.ends_with("app_key") && !table.ends_with("app_token"));
+    assert!(12 < tables.len(), "{tables:?}");
+    for table in &tables {
+        for value in ["[]", "[\"77s\", 3, false]", "[3]", "[{}]", "[[]]", "3", "\"77s\""] {
+            let lines = [
+                ("accounts.my-store.app_key", "\"key\""),
+                ("accounts.my-store.app_token", "{ file = \"DIR/token\" }"),
+                ("sinks.orders.type", "\"file\""),
+                ("sinks.orders.path", "\"DIR/orders.jsonl\""),
+                (table.as_str(), value),
+            ];
+            let beside = |key: &&(&str, &str)| key.0 == table || !key.0.starts_with(&format!("{table}."));
+            let lines = lines.iter().filter(beside).map(|(key, value)| format!("{key} = {value}\n"));
+            let errors = Case::new(&lines.collect::<String>()).load().unwrap_err();
+            let keys: Vec<&str> = errors.problems().iter().map(config::Problem::key).collect();
+            assert_eq!(keys, [table.as_str()], "{value}: {errors}");
+            let end = format!(": {table}: must be a table, written [{table}]");
+            assert!(errors.to_string().ends_with(&end), "{value}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn a_sink_writes_into_no_file_that_the_agent_reads_or_writes_otherwise() {
+    for (path, what) in [
+        ("DIR/config.toml", "the configuration"),
+        ("DIR/here/config.toml", "the configuration"),
+        ("DIR/token", "accounts.my-store.app_token"),
+        ("DIR/here/./token", "accounts.my-store.app_token"),
+        ("DIR/ca.pem", "accounts.my-store.requests.ca_file"),
+        ("DIR/credentials/key", "accounts.off.app_key"),
+        ("DIR/log/order-feed-agent.log", "log.directory"),
+        ("DIR/log/order-feed-agent.2026-01-31-13.log", "log.directory"),
+    ] {
+        let text = minimal(&format!(
+            "[sinks.b]\ntype = \"file\"\npath = \"{path}\"\n[requests]\nca_file = \"DIR/ca.pem\"\n[log]\n\
+             directory = \"DIR/log\"\n[accounts.off]\nenabled = false\napp_key = {{ credential = \"key\" }}\n"
+        ));
+        let mut case = Case::new(&text);
+        fs::write(case.path("ca.pem"), super::CA_PEM).unwrap();
+        std::os::unix::fs::symlink(case.path(""), case.path("here")).unwrap();
+        let credentials = case.path("credentials");
+        case.set("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap());
+        assert_refused(&case, &["sinks.b.path"]);
+        let told = case.load().unwrap_err().to_string();
+        assert!(told.contains(what), "{path}: {told}");
+    }
+    for path in ["DIR/order-feed-agent.log", "DIR/log/orders.log", "DIR/log/order-feed-agent.jsonl"] {
+        let text = format!("[sinks.b]\ntype = \"file\"\npath = \"{path}\"\n[log]\ndirectory = \"DIR/log\"\n");
+        Case::new(&minimal(&text)).load().unwrap();
+    }
+}
+
+#[test]
+fn the_journal_is_no_file_that_the_agent_reads_or_writes_otherwise() {
+    for path in ["DIR/config.toml", "DIR/token", "DIR/log/order-feed-agent.log"] {
+        let text = format!("[journal]\npath = \"{path}\"\n[log]\ndirectory = \"DIR/log\"\n");
+        assert_refused(&Case::new(&minimal(&text)), &["journal.path"]);
+    }
+}
+
+#[test]
 fn two_sinks_cannot_share_a_file_through_a_link() {
     let case = Case::new(&minimal("[sinks.b]\ntype = \"file\"\npath = \"DIR/link/orders.jsonl\"\n"));
     std::os::unix::fs::symlink(case.path(""), case.path("link")).unwrap();
@@ -259,9 +331,49 @@ fn what_is_wrong_in_the_file_stays_wrong_under_a_variable() {
 }
 
 #[test]
+fn the_place_of_a_key_is_told_in_lines_and_characters_wherever_it_stands() {
+    let wide = "é".repeat(3_000);
+    let text =
+        format!("# {wide}\r\n\n\"{wide}\" = 1\n[pol]\n[poll]\nx = {{ \"{wide}\" = 1, y = 2 }}\npoll = 3");
+    let lines = Case::new(&text).load().unwrap_err().to_string();
+    let file = "config.toml";
+    for place in ["3:1", "4:2", "6:1", "7:1"] {
+        assert!(lines.contains(&format!("{file}:{place}: ")), "{place}: {lines}");
+    }
+    let text = format!("\"{wide}\" = 1\nx = {{ a = \"{wide}\", poll = 3 }}\n");
+    let case = Case::new(&format!("log = {{ \"{wide}\" = 1, levle = 2 }}\n{text}"));
+    let lines = case.load().unwrap_err().to_string();
+    assert!(lines.contains(&format!("{file}:1:3017: log.levle: ")), "{lines}");
+}
+
+#[test]
 fn of_a_thousand_problems_a_hundred_are_told() {
     let text: String = (0..1_000).map(|n| format!("wrong{n} = 1\n")).collect();
     assert_eq!(Case::new(&text).load().unwrap_err().problems().len(), 100);
+}
+
+#[test]
+fn a_reload_reads_regular_files_only_and_a_start_any_that_can_be_read() {
+    let case = Case::new(&minimal(""));
+    let (path, link) = (case.path("config.toml"), case.path("link"));
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for path in [&path, &link] {
+        assert_eq!(config::load_regular(path, []), config::load(path, []));
+        assert!(config::load_regular(path, []).is_ok());
+    }
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, &fs::read(&path).unwrap()).unwrap();
+    drop(writer);
+    // What a shell makes of `-c <(…)`.
+    let pipe = PathBuf::from(format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)));
+    let refused = |path: &std::path::Path| config::load_regular(path, []).unwrap_err().to_string();
+    for path in [&pipe, &PathBuf::from("/dev/zero"), &case.path("")] {
+        assert_eq!(refused(path), format!("{}: is not a regular file", path.display()));
+    }
+    assert!(config::load(&pipe, []).is_ok());
+    assert!(
+        config::load(std::path::Path::new("/dev/zero"), []).unwrap_err().to_string().contains("longer than")
+    );
 }
 
 proptest! {

@@ -6,8 +6,17 @@ use std::os::unix::ffi::OsStringExt;
 use super::{Case, SecretSource, fs, minimal};
 
 #[test]
-fn a_newline_at_the_end_and_a_byte_order_mark_do_not_matter() {
-    for bytes in [&b"tok"[..], b"tok\n", b"tok\r\n", b"\xef\xbb\xbftok", b"\xef\xbb\xbftok\r\n"] {
+fn newlines_at_the_end_and_a_byte_order_mark_do_not_matter() {
+    for bytes in [
+        &b"tok"[..],
+        b"tok\n",
+        b"tok\r\n",
+        b"\xef\xbb\xbftok",
+        b"\xef\xbb\xbftok\r\n",
+        b"tok\n\n",
+        b"tok\r",
+        b"tok\r\n\r\n\n",
+    ] {
         let mut case = Case::new(&minimal(""));
         case.secret("token", bytes);
         assert_eq!(case.load().unwrap().config.accounts[0].app_token.expose(), "tok", "{bytes:?}");
@@ -21,24 +30,29 @@ fn a_newline_at_the_end_and_a_byte_order_mark_do_not_matter() {
 #[test]
 fn other_control_and_foreign_characters_are_refused_naming_the_file() {
     let long = vec![b'x'; 8193];
+    let mut far = b"tok".to_vec();
+    far.resize(40_000, b'\n');
+    far.extend(b"tik");
     let refused = [
         &b"to\0k"[..],
         b"tok\0",
         b"to\nk",
         b"\ntok",
-        b"tok\n\n",
-        b"tok\r",
+        b"tok\n \n",
+        b"tok\n\nk\n",
         b"to k",
         b"tok\t",
         b"t\x1bok",
         b"tok\x7f",
         b"",
         b"\n",
+        b"\r\n\n",
         b"\xef\xbb\xbf",
         b"\xff\xfet\0o\0k\0",
         "t\u{f6}k".as_bytes(),
         "tok\u{2028}".as_bytes(),
         &long,
+        &far,
     ];
     for bytes in refused {
         let case = Case::new(&minimal(""));

@@ -7,17 +7,11 @@ use std::path::Path;
 
 use super::names;
 
-/// Removes what is older than the newest `max_files` log files and points the link at `current`.
+/// Removes what is older than the newest `max_files` log files.
 ///
 /// # Errors
 /// The first that came; the rest is tried all the same.
-pub(super) fn tidy(directory: &Path, current: &str, max_files: u32) -> io::Result<()> {
-    let pruned = prune(directory, current, max_files);
-    let linked = link(directory, current);
-    pruned.and(linked)
-}
-
-fn prune(directory: &Path, current: &str, max_files: u32) -> io::Result<()> {
+pub(super) fn prune(directory: &Path, current: &str, max_files: u32) -> io::Result<()> {
     let mut result = Ok(());
     for name in names::expired(regular_files(directory)?, current, max_files) {
         match fs::remove_file(directory.join(name)) {
@@ -41,13 +35,15 @@ fn regular_files(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Replaces the link in one step. A file of that name which is no link belongs to somebody else and stays.
-fn link(directory: &Path, current: &str) -> io::Result<()> {
+/// Points the link at `current`, in one step; one that does so already costs no more than a look. A file of that name
+/// which is no link belongs to somebody else and stays.
+pub(super) fn link(directory: &Path, current: &str) -> io::Result<()> {
     let link = directory.join(names::LINK);
-    match fs::symlink_metadata(&link) {
-        Ok(metadata) if !metadata.is_symlink() => return Ok(()),
-        Ok(_) if fs::read_link(&link)? == Path::new(current) => return Ok(()),
+    match fs::read_link(&link) {
+        Ok(target) if target == Path::new(current) => return Ok(()),
         Ok(_) => {}
+        // It is no link.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -79,7 +75,7 @@ mod tests {
         symlink("orders.log", directory.path().join("order-feed-agent.2025-01-01.log")).unwrap();
         fs::create_dir(directory.path().join("order-feed-agent.2025-01-02.log")).unwrap();
 
-        tidy(directory.path(), TODAY, 1).unwrap();
+        prune(directory.path(), TODAY, 1).unwrap();
 
         let mut left: Vec<_> = fs::read_dir(directory.path())
             .unwrap()
@@ -88,7 +84,6 @@ mod tests {
         left.sort();
         let mut expected = foreign.to_vec();
         expected.extend(["order-feed-agent.2025-01-01.log", "order-feed-agent.2025-01-02.log", TODAY]);
-        expected.push(names::LINK);
         expected.sort_unstable();
         assert_eq!(left, expected);
     }
@@ -96,14 +91,14 @@ mod tests {
     #[test]
     fn the_link_follows_the_current_file_and_replaces_no_file() {
         let directory = tempfile::tempdir().unwrap();
-        let link = directory.path().join(names::LINK);
+        let path = directory.path().join(names::LINK);
         for current in ["order-feed-agent.2026-01-02.log", TODAY, TODAY] {
-            tidy(directory.path(), current, 9).unwrap();
-            assert_eq!(fs::read_link(&link).unwrap(), Path::new(current));
+            link(directory.path(), current).unwrap();
+            assert_eq!(fs::read_link(&path).unwrap(), Path::new(current));
         }
-        fs::remove_file(&link).unwrap();
-        fs::write(&link, "somebody's").unwrap();
-        tidy(directory.path(), TODAY, 9).unwrap();
-        assert_eq!(fs::read_to_string(&link).unwrap(), "somebody's");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "somebody's").unwrap();
+        link(directory.path(), TODAY).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
     }
 }
