@@ -25,6 +25,7 @@
 //! | [`config`], [`cli`], [`shutdown`] | what the user says |
 //! | [`observe`] | what the agent says: logs, systemd, the watchdog |
 //! | [`sandbox`] | a local VTEX, and the in-memory feed of the tests |
+//! | [`simulation`] | years of bad days of all of the above, from one seed |
 //! | [`wall`] | wall time, which jumps |
 //!
 //! Follow one event: `account/poll` → `account/receive` → [`vtex::feed`] → [`journal`] (`sqlite/append`) →
@@ -57,6 +58,7 @@ pub mod policy;
 pub mod run;
 pub mod sandbox;
 pub mod shutdown;
+pub mod simulation;
 pub mod sink;
 pub mod vtex;
 pub mod wall;

@@ -5,6 +5,7 @@
 mod binary;
 mod config;
 mod contract;
+mod heartbeat;
 mod logging;
 mod policy_purity;
 mod politeness;
@@ -16,6 +17,7 @@ mod sandbox_python;
 mod sandbox_rehearsal;
 mod sandbox_support;
 mod service;
+mod simulation;
 mod strace;
 mod support;
 mod unit;

@@ -1,0 +1,307 @@
+//! The real journal on storage that fails, is slow, and loses what was not synced when the power goes.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::audit;
+use super::coverage::Met;
+use super::disk::{Luck, Medium, Trouble};
+use super::inline;
+use super::storage::{Storage, WalMark};
+use super::trace::Step;
+use super::world::World;
+use crate::event::Item;
+use crate::journal::{
+    Appended, Batch, Entry, Journal, JournalError, Progress, Resume, SqliteJournal, StoredPause,
+};
+use crate::observe::logging::ErrorChain;
+
+/// What all users of one agent's journal share.
+pub(super) struct Shared {
+    pub(super) inner: SqliteJournal,
+    storage: Arc<Storage>,
+    world: Arc<World>,
+    /// Asks for a crash, now.
+    crash: CancellationToken,
+    /// One piece of work at a time, as with the one connection of the real journal.
+    turn: tokio::sync::Mutex<()>,
+    suspect: AtomicBool,
+    /// A transaction that is done, though nobody was told yet: where the write-ahead log stood before it.
+    pub(super) untold: Mutex<Option<WalMark>>,
+    appended: Mutex<Appends>,
+}
+
+struct Appends {
+    real: watch::Receiver<()>,
+    users: Vec<watch::Sender<()>>,
+    /// Changes that the journal told of so far.
+    n_changes: u64,
+}
+
+/// The journal as one feed (or one sink) uses it.
+#[derive(Clone)]
+pub(super) struct SimulatedJournal {
+    shared: Arc<Shared>,
+    feed: Option<usize>,
+    /// The place behind which the journal was empty, and after how many changes.
+    end: Arc<Mutex<Option<(i64, u64)>>>,
+}
+
+impl Shared {
+    pub(super) fn open(
+        world: &Arc<World>,
+        storage: &Arc<Storage>,
+        crash: CancellationToken,
+    ) -> Result<Self, JournalError> {
+        let inner = SqliteJournal::open(&storage.journal())?;
+        Ok(Self {
+            appended: Mutex::new(Appends { real: inner.appended(), users: Vec::new(), n_changes: 0 }),
+            inner,
+            storage: Arc::clone(storage),
+            world: Arc::clone(world),
+            crash,
+            turn: tokio::sync::Mutex::default(),
+            suspect: AtomicBool::new(false),
+            untold: Mutex::new(None),
+        })
+    }
+
+    /// Passes on that something was appended, to one user after the other: a channel with several receivers wakes
+    /// them in an order that no seed decides.
+    fn pass_on_appended(&self) {
+        let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+        let Appends { real, users, n_changes } = &mut *appended;
+        if real.has_changed().unwrap_or(false) {
+            real.mark_unchanged();
+            *n_changes += 1;
+            for user in users.iter() {
+                user.send_replace(());
+            }
+        }
+    }
+
+    fn n_changes(&self) -> u64 {
+        self.appended.lock().unwrap_or_else(PoisonError::into_inner).n_changes
+    }
+
+    fn fails(&self, doing: &'static str, done: bool) -> JournalError {
+        self.world.with(|state, now| {
+            state.coverage.meet(match (doing, done) {
+                ("probe", _) => Met::ProbeFailed,
+                (_, false) => Met::JournalFailed,
+                (_, true) => Met::JournalFailedAfterwards,
+            });
+            state.trace.note(now, Step::Failed { medium: Medium::Journal, doing, done });
+        });
+        JournalError::Suspect { path: self.storage.journal() }
+    }
+
+    fn tell(&self, wal: Option<WalMark>) {
+        *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = wal;
+    }
+
+    /// Does `work`, if the storage lets it.
+    async fn write<T>(
+        &self,
+        doing: &'static str,
+        work: impl Future<Output = Result<T, JournalError>>,
+    ) -> Result<T, JournalError> {
+        let _turn = self.turn.lock().await;
+        let Luck { before, trouble, after } = self.world.luck(Medium::Journal, true);
+        sleep(before).await;
+        if doing != "probe" && self.suspect.load(Ordering::Relaxed) {
+            return Err(JournalError::Suspect { path: self.storage.journal() });
+        }
+        match trouble {
+            Some(Trouble::CrashBefore) => self.crash().await,
+            Some(Trouble::Fails) => {
+                self.suspect.store(true, Ordering::Relaxed);
+                return Err(self.fails(doing, false));
+            }
+            Some(Trouble::FailsAfterwards | Trouble::CrashAfter) | None => {}
+        }
+        let wal = self.storage.wal_mark();
+        let result = inline::to_its_end(work);
+        self.tell(wal);
+        sleep(after).await;
+        if trouble == Some(Trouble::CrashAfter) {
+            self.crash().await;
+        }
+        self.tell(None);
+        if let Err(error) = &result {
+            // Nothing of what a simulation does may break the real journal.
+            self.world.with(|state, _| state.expect(Err(format!("cannot {doing}: {}", ErrorChain(error)))));
+        }
+        if result.is_err() || trouble == Some(Trouble::FailsAfterwards) {
+            self.suspect.store(true, Ordering::Relaxed);
+            return Err(self.fails(doing, true));
+        }
+        result
+    }
+
+    async fn read<T>(
+        &self,
+        doing: &'static str,
+        work: impl Future<Output = Result<T, JournalError>>,
+    ) -> Result<T, JournalError> {
+        let _turn = self.turn.lock().await;
+        let Luck { before, trouble, after: _ } = self.world.luck(Medium::Journal, false);
+        sleep(before).await;
+        if trouble.is_some() {
+            return Err(self.fails(doing, false));
+        }
+        inline::to_its_end(work)
+    }
+
+    async fn crash(&self) {
+        self.crash.cancel();
+        std::future::pending().await
+    }
+}
+
+impl SimulatedJournal {
+    /// `feed` is the one that uses it; `None` for a sink.
+    pub(super) fn new(shared: Arc<Shared>, feed: Option<usize>) -> Self {
+        Self { shared, feed, end: Arc::default() }
+    }
+
+    /// The numbers of a batch's events, and those of them that an event can be made of.
+    fn numbers(&self, batch: &Batch) -> Vec<u32> {
+        let Some(feed) = self.feed else { return Vec::new() };
+        self.shared.world.with(|state, _| {
+            batch
+                .items
+                .iter()
+                .filter_map(|item| match item {
+                    Item::Leased(leased) => state.event_of(feed, leased.handle.expose()),
+                    Item::Unusable(unusable) => match &unusable.handle {
+                        Some(handle) => state.event_of(feed, handle.expose()),
+                        None => audit::number(&unusable.rest).ok(),
+                    },
+                })
+                .collect()
+        })
+    }
+}
+
+impl Journal for SimulatedJournal {
+    fn is_blocked(&self) -> bool {
+        self.shared.inner.is_blocked()
+    }
+
+    async fn append(&self, batch: Batch) -> Result<Appended, JournalError> {
+        let (shared, feed) = (&self.shared, self.feed.unwrap_or_default());
+        let events = self.numbers(&batch);
+        let lease_end = shared.world.now() + batch.lease;
+        let appended = shared.write("append", shared.inner.append(batch)).await;
+        shared.pass_on_appended();
+        shared.world.with(|state, now| match &appended {
+            Ok(appended) => {
+                state.oracle.events.journaled(&events, lease_end);
+                state.trace.note(now, Step::Journaled { feed, events, n_new: appended.n_new });
+            }
+            Err(_) => {
+                state.oracle.polls[feed].is_blocked = true;
+                state.oracle.events.not_journaled(&events);
+            }
+        });
+        appended
+    }
+
+    async fn probe(&self) -> Result<(), JournalError> {
+        if let Some(feed) = self.feed {
+            self.shared.world.with(|state, now| {
+                let kept = state.oracle.polls[feed].probe_begun(now);
+                state.expect(kept.map_err(|text| format!("feed {feed} {text}")));
+            });
+        }
+        let probed = self.shared.write("probe", self.shared.inner.probe()).await;
+        if let Some(feed) = self.feed {
+            self.shared.world.with(|state, now| state.oracle.polls[feed].probe_ended(now, probed.is_ok()));
+        }
+        probed?;
+        self.shared.suspect.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn entries_after(
+        &self,
+        seq: i64,
+        max_events: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, JournalError> {
+        let asked = (seq, self.shared.n_changes());
+        let is_end = *self.end.lock().unwrap_or_else(PoisonError::into_inner) == Some(asked);
+        let entries = if is_end {
+            // A sink looks every minute all day long; that nothing came since the last look is known.
+            self.shared.read("read", std::future::ready(Ok(Vec::new()))).await?
+        } else {
+            self.shared.read("read", self.shared.inner.entries_after(seq, max_events, max_bytes)).await?
+        };
+        if entries.is_empty() {
+            *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        }
+        Ok(entries)
+    }
+
+    async fn resume(&self, sink: &str) -> Result<Resume, JournalError> {
+        let resume = self.shared.write("resume", self.shared.inner.resume(sink)).await?;
+        self.shared.world.with(|state, _| {
+            if let Some(sink) = self.shared.storage.sink_of(sink) {
+                // A record that failed in the end may be there all the same.
+                state.sinks[sink].seq = resume.progress.seq;
+            }
+        });
+        Ok(resume)
+    }
+
+    async fn record_progress(&self, sink: &str, progress: Progress) -> Result<(), JournalError> {
+        let seq = progress.seq;
+        self.shared.write("record_progress", self.shared.inner.record_progress(sink, progress)).await?;
+        self.shared.world.with(|state, now| {
+            if let Some(sink) = self.shared.storage.sink_of(sink) {
+                state.sinks[sink].in_hand.clear();
+                state.sinks[sink].seq = seq;
+                state.trace.note(now, Step::Progress { sink, seq });
+            }
+        });
+        Ok(())
+    }
+
+    async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
+        let (shared, account) = (&self.shared, self.feed.unwrap_or_default());
+        // What is in force when the agent asks for it to be stored.
+        let wall = shared.world.wall.now();
+        let (account, asked_at) = shared.world.with(|state, now| {
+            let account = state.oracle.account_of(account);
+            state.oracle.accounts[account].pause_being_stored();
+            (account, now)
+        });
+        let length = pause.length;
+        let stored = shared.write("store_pause", shared.inner.store_pause(vtex_account, pause)).await;
+        shared.world.with(|state, now| {
+            if stored.is_err() {
+                state.oracle.accounts[account].store_failed = true;
+                return;
+            }
+            state.oracle.accounts[account].pause_stored(asked_at, wall);
+            state.trace.note(now, Step::PauseStored { account, length });
+        });
+        stored
+    }
+
+    async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
+        self.shared.read("read", self.shared.inner.pause(vtex_account)).await
+    }
+
+    fn appended(&self) -> watch::Receiver<()> {
+        let (user, receiver) = watch::channel(());
+        self.shared.appended.lock().unwrap_or_else(PoisonError::into_inner).users.push(user);
+        receiver
+    }
+}
