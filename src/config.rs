@@ -18,6 +18,7 @@ pub use problem::{ConfigErrors, Problem, Warning};
 pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
 pub use show::Setting;
+pub use sink::{ClientCert, FileSink, Limits, SigningSecret, Sink, SinkKind, Wanted, Webhook};
 
 mod complete;
 mod environment;
@@ -32,6 +33,7 @@ mod read;
 mod schema;
 mod secret;
 mod show;
+mod sink;
 mod validate;
 
 /// No time-out of a request is longer.
@@ -119,24 +121,6 @@ pub struct CaFile {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Journal {
     pub path: PathBuf,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sink {
-    pub name: String,
-    pub kind: SinkKind,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum SinkKind {
-    File(FileSink),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct FileSink {
-    pub path: PathBuf,
-    /// Permission bits of a file that the sink makes.
-    pub mode: u32,
 }
 
 #[derive(Debug, Clone, PartialEq)]

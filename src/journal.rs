@@ -83,6 +83,55 @@ pub struct Entry {
     pub item: String,
 }
 
+/// An event as its deliveries are planned by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heading {
+    pub seq: i64,
+    pub account: String,
+    pub order_id: String,
+    pub state: String,
+}
+
+/// How the delivery of one event to one sink stands, where the sink's progress does not say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryState {
+    /// Delivered before an event that comes before it.
+    Delivered,
+    /// To be delivered.
+    Pending(Tries),
+    /// Set aside until somebody retries or discards it.
+    Dead(Tries),
+}
+
+/// What was tried so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tries {
+    /// Attempts that count against the event.
+    pub attempts: u32,
+    /// All failed attempts.
+    pub failures: u32,
+    pub last: Option<FailedAttempt>,
+}
+
+/// An attempt at a delivery that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedAttempt {
+    pub at: Timestamp,
+    /// One line, without secrets.
+    pub reason: String,
+    /// The beginning of what the receiver answered; somebody else's text, without our secrets.
+    pub answer: Option<String>,
+}
+
+/// What a sink that takes event by event has done since it was recorded last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settlement {
+    /// Up to here every event is delivered, not wanted, or has a state of its own.
+    pub seq: i64,
+    /// At most one for each place.
+    pub states: Vec<(i64, DeliveryState)>,
+}
+
 /// How far a sink has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -116,7 +165,7 @@ pub struct StoredPause {
     pub length: Duration,
 }
 
-/// Keeps events, progress and pauses for good.
+/// Keeps events and pauses for good: what an account needs.
 pub trait Journal: Send + Sync {
     /// Stores a batch in one synced transaction, dropping the events it knows. Inside the batch the events of an
     /// order are stored in the order of their `currentChange`.
@@ -132,23 +181,6 @@ pub trait Journal: Send + Sync {
     /// be stored), nor committed.
     fn is_blocked(&self) -> bool;
 
-    /// The events behind `seq` in journal order: at most `max_events`, and no more once they hold `max_bytes`.
-    fn entries_after(
-        &self,
-        seq: i64,
-        max_events: usize,
-        max_bytes: usize,
-    ) -> impl Future<Output = Result<Vec<Entry>, JournalError>> + Send;
-
-    /// Where a sink goes on. The first sink ever starts at the beginning of the journal, a later one at its end.
-    fn resume(&self, sink: &str) -> impl Future<Output = Result<Resume, JournalError>> + Send;
-
-    fn record_progress(
-        &self,
-        sink: &str,
-        progress: Progress,
-    ) -> impl Future<Output = Result<(), JournalError>> + Send;
-
     /// Stores the pause of a VTEX account in place of the one it had.
     fn store_pause(
         &self,
@@ -161,9 +193,58 @@ pub trait Journal: Send + Sync {
         &self,
         vtex_account: &str,
     ) -> impl Future<Output = Result<Option<StoredPause>, JournalError>> + Send;
+}
+
+/// The same journal as deliveries see it: events come out, and how far each sink is goes in.
+pub trait Outbox: Journal {
+    /// The events behind `seq` in journal order: at most `max_events`, and no more once they hold `max_bytes`.
+    fn entries_after(
+        &self,
+        seq: i64,
+        max_events: usize,
+        max_bytes: usize,
+    ) -> impl Future<Output = Result<Vec<Entry>, JournalError>> + Send;
+
+    /// The same events without what they hold.
+    fn headings_after(
+        &self,
+        seq: i64,
+        max_events: usize,
+    ) -> impl Future<Output = Result<Vec<Heading>, JournalError>> + Send;
+
+    /// One event; `None` where nothing is kept at that place.
+    fn entry(&self, seq: i64) -> impl Future<Output = Result<Option<Entry>, JournalError>> + Send;
+
+    /// The events behind `seq` that are [pending](DeliveryState::Pending) or [delivered](DeliveryState::Delivered) out of
+    /// turn, in journal order, at most `max_events`.
+    fn open_deliveries(
+        &self,
+        sink: &str,
+        seq: i64,
+        max_events: usize,
+    ) -> impl Future<Output = Result<Vec<(Heading, DeliveryState)>, JournalError>> + Send;
+
+    /// Records in one synced transaction what a sink has done.
+    fn settle(
+        &self,
+        sink: &str,
+        settlement: Settlement,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Where a sink goes on. The first sink ever starts at the beginning of the journal, a later one at its end.
+    fn resume(&self, sink: &str) -> impl Future<Output = Result<Resume, JournalError>> + Send;
+
+    fn record_progress(
+        &self,
+        sink: &str,
+        progress: Progress,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send;
 
     /// Changes with every append that stored something new.
     fn appended(&self) -> watch::Receiver<()>;
+
+    /// Changes when another process has written, which may have made dead letters pending again.
+    fn altered(&self) -> watch::Receiver<()>;
 }
 
 /// The journal could not be opened or used. Its file is left as it is.

@@ -16,7 +16,8 @@
 //! |---|---|
 //! | [`event`] | the words: event, key, handle, leased item |
 //! | [`policy`] | every decision, pure: what a failure means, how long to wait, how fast to go |
-//! | [`vtex`] | one attempt at VTEX: the HTTP client, the feed |
+//! | [`http`] | one attempt over HTTP, whoever is asked |
+//! | [`vtex`] | VTEX as it is asked: its addresses, credentials and feed |
 //! | [`account`] | one feed's loop (receive → journal → commit → wait), and the gate of its VTEX account |
 //! | [`journal`] | what is kept for good, and the only maker of [`journal::Journaled`] |
 //! | [`delivery`] | one worker a sink, reading the journal |
@@ -52,6 +53,7 @@ pub mod cli;
 pub mod config;
 pub mod delivery;
 pub mod event;
+pub mod http;
 pub mod journal;
 pub mod observe;
 pub mod policy;

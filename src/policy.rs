@@ -5,11 +5,13 @@
 //! given up at once where it may have had an effect that must not happen [twice](replay). What
 //! an account may send next is decided by its [pauses](pause), its [breaker] and its [pace], and by whose turn
 //! it is ([priority]). A refused commit is [split]; a poll that is over has its next one [scheduled](schedule).
+//! Whether a failed delivery counts against its event is told by its sink's [health].
 //! None of these panics at any instant, length or jitter, and none answers a wait of zero.
 
 pub mod backoff;
 pub mod breaker;
 pub mod classify;
+pub mod health;
 mod jitter;
 pub mod pace;
 pub mod pause;

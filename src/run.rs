@@ -74,16 +74,17 @@ pub async fn run(
     let journal = Arc::new(open_journal(config.journal.path.clone()).await?);
     let mut agent = Agent {
         feeds: Feeds::new(Arc::clone(&journal), board.clone(), shutdown.clone()),
-        sinks: Sinks::new(journal, board.clone()),
+        sinks: Sinks::new(Arc::clone(&journal), board.clone()),
         config,
     };
     agent.feeds.follow(&agent.config).await?;
-    agent.sinks.follow(&agent.config.sinks);
+    agent.sinks.follow(&agent.config);
     systemd::ready();
     info!(event = "agent.ready", "configuration, journal and sinks are open");
     tokio::select! {
         ended = agent.work_and_stop(reload, &shutdown) => ended,
         never = tell(&board) => match never {},
+        never = Sinks::notice_changes(&journal) => match never {},
     }
 }
 

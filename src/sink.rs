@@ -1,20 +1,28 @@
 //! Where events are delivered to.
+//!
+//! A [`Sink`] takes batches in one order and knows where it stands: a file. An [`EventSink`] takes each event by
+//! itself and can only say yes or no: a webhook.
 
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::http::NoAnswer;
 use crate::journal::Mark;
 
 pub use file::FileSink;
+pub use webhook::WebhookSink;
 
 mod file;
+mod webhook;
 
 /// An event as a sink receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// Lower-case hex; stable across redelivery, restart and replay.
     pub id: String,
+    pub order_id: String,
     /// The CloudEvents envelope in one line, without its newline.
     pub line: String,
 }
@@ -51,4 +59,34 @@ pub enum SinkError {
     NotAFile { path: PathBuf },
     #[error("the delivery task ended early")]
     Task,
+}
+
+/// Takes one event at a time; several may be in hand at once.
+pub trait EventSink: Send + Sync {
+    /// Hands the envelope over, once: one attempt, without a retry, bounded by the sink's own time-out.
+    ///
+    /// Dropping the future may or may not have delivered.
+    fn deliver(&self, envelope: &Envelope) -> impl Future<Output = Result<(), Refusal>> + Send;
+}
+
+/// The receiver did not take an event, as far as we know. No text of it holds a secret or a URL.
+#[derive(Debug, thiserror::Error)]
+#[error("not delivered")]
+pub struct Refusal {
+    #[source]
+    pub cause: RefusalCause,
+    /// The receiver wants no request before this long; above zero, at most a day.
+    pub retry_after: Option<Duration>,
+    /// The beginning of what it said, without secrets, for log and dead letter; at most 512 characters, not empty.
+    pub answer: Option<String>,
+}
+
+/// Why an event was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusalCause {
+    /// Where a connection broke, the event may have arrived.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    #[error("the receiver answered {0}")]
+    Status(u16),
 }

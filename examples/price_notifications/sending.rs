@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use order_feed_agent::account::Gate;
 use order_feed_agent::account::gate::Attempt;
+use order_feed_agent::http::Hints;
 use order_feed_agent::observe::liveness::{Heartbeat, Liveness};
 use order_feed_agent::observe::metrics::{Cause, GivenUp};
 use order_feed_agent::policy::classify::{Class, Operation};
@@ -13,7 +14,7 @@ use order_feed_agent::policy::replay::{may_replay, replay};
 use order_feed_agent::policy::retry::{Decision, Failure, Retry};
 use order_feed_agent::vtex::ask::ask;
 use order_feed_agent::vtex::feed::{ABANDON_AFTER, FeedError};
-use order_feed_agent::vtex::http::{Hints, Http, Request};
+use order_feed_agent::vtex::http::{Http, Request};
 use order_feed_agent::vtex::path::Segment::Fixed;
 use order_feed_agent::vtex::path::{Id, IdError, Segment};
 use reqwest::Method;

@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::journal::{Appended, Batch, Entry, JournalError, Progress, Resume, SqliteJournal, StoredPause};
+use crate::journal::{Appended, Batch, JournalError, Outbox, SqliteJournal, StoredPause};
 use crate::observe::liveness::Liveness;
 use crate::policy::backoff::Backoff;
 use crate::policy::classify::Operation;
@@ -101,7 +100,7 @@ impl Rig {
     }
 
     async fn n_journaled(&self) -> usize {
-        self.journal.entries_after(0, 100_000, usize::MAX).await.unwrap().len()
+        self.journal.journal.entries_after(0, 100_000, usize::MAX).await.unwrap().len()
     }
 
     /// How many receives and commits there were.
@@ -484,32 +483,11 @@ impl Journal for Fragile {
         self.broken.load(Ordering::Relaxed) || self.journal.is_blocked()
     }
 
-    async fn entries_after(
-        &self,
-        seq: i64,
-        max_events: usize,
-        max_bytes: usize,
-    ) -> Result<Vec<Entry>, JournalError> {
-        self.journal.entries_after(seq, max_events, max_bytes).await
-    }
-
-    async fn resume(&self, sink: &str) -> Result<Resume, JournalError> {
-        self.journal.resume(sink).await
-    }
-
-    async fn record_progress(&self, sink: &str, progress: Progress) -> Result<(), JournalError> {
-        self.journal.record_progress(sink, progress).await
-    }
-
     async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
         self.journal.store_pause(vtex_account, pause).await
     }
 
     async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
         self.journal.pause(vtex_account).await
-    }
-
-    fn appended(&self) -> watch::Receiver<()> {
-        self.journal.appended()
     }
 }

@@ -12,7 +12,7 @@ use config::{Map, Value, ValueKind};
 use super::origin::Origin;
 
 const PREFIX: &str = "ORDER_FEED_AGENT__";
-/// Tables whose keys are names that the user chose: `-` in them is written `_` in a variable.
+/// Tables whose keys are names that the user chose: `-` in them is written `_` in a variable, as in the name of a header.
 pub(super) const NAMED: [&str; 2] = ["accounts", "sinks"];
 
 /// Deeper than any key; what follows stays one part, which no table knows.
@@ -51,6 +51,11 @@ fn path(name: &str) -> Vec<String> {
         && let Some(name) = path.get_mut(1)
     {
         *name = name.replace('_', "-");
+    }
+    if let [sinks, _, headers, header, ..] = path.as_mut_slice()
+        && (sinks.as_str(), headers.as_str()) == ("sinks", "headers")
+    {
+        *header = header.replace('_', "-");
     }
     path
 }

@@ -8,22 +8,26 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(super) use address::WebhookUrl;
 pub(super) use number::{Rate, Whole};
-pub(super) use secret::{RawSecret, SECRET_SOURCES};
+pub(super) use secret::{RawSecret, RawSecrets, SECRET_SOURCES};
+pub(super) use sink::{RawAccountNames, RawFileSink, RawSink, RawStates, RawWebhook, SINK_DEFAULTS};
 pub(super) use text::Text;
 
 use super::{LogFormat, LogRotation, Proxy};
 use address::{BaseUrl, DnsLabel};
-use file::{DirectoryPath, FilePath, Mode};
+use file::{DirectoryPath, FilePath};
 use log::Filter;
 use quantity::{Period, Size};
 
 mod address;
 mod file;
+mod list;
 mod log;
 mod number;
 mod quantity;
 mod secret;
+mod sink;
 mod text;
 
 /// In the schema, what a [`text::Word`] may be; `schema` makes it part of the description.
@@ -65,9 +69,6 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("log.max_files", "14"),
     ("shutdown.grace", "20s"),
 ];
-
-/// The same for the keys of a sink, by its type.
-pub(super) const SINK_DEFAULTS: &[(&str, &str, &str)] = &[("file", "mode", "0600")];
 
 /// One TOML file configures the agent; every key may be overridden from the environment, as in
 /// ORDER_FEED_AGENT__POLL__INTERVAL=45s.
@@ -188,24 +189,6 @@ pub(super) struct RawCircuitBreaker {
 pub(super) struct RawJournal {
     /// SQLite file.
     pub(super) path: Option<Text<FilePath>>,
-}
-
-/// Chosen by the key `type`.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(tag = "type")]
-pub(super) enum RawSink {
-    /// Appends one line of JSON for each event to a file.
-    File(RawFileSink),
-}
-
-#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawFileSink {
-    /// The file; required. Each sink needs its own.
-    pub(super) path: Option<Text<FilePath>>,
-    /// Permissions of a file that the sink makes.
-    pub(super) mode: Option<Text<Mode>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]

@@ -40,6 +40,10 @@ pub enum SecretError {
     Empty { what: String },
     #[error("{what} must hold printable ASCII characters without spaces; newlines may end it")]
     NotPrintable { what: String },
+    #[error(
+        "{what} must hold printable ASCII characters, with spaces only between them; newlines may end it"
+    )]
+    NotAHeader { what: String },
     #[error("the environment variable {0} is not set")]
     NotSet(String),
     #[error("the systemd credential {0} is not there: $CREDENTIALS_DIRECTORY is not set")]
@@ -64,20 +68,21 @@ impl Secret {
     ///
     /// Empty, longer than 8 KiB, or with a space, a control character or a character beyond ASCII.
     pub fn from_bytes(bytes: &[u8], what: &str) -> Result<Self, SecretError> {
-        let what = || what.to_owned();
-        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-        let n_kept = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-        let text = &bytes[..n_kept];
-        if text.is_empty() {
-            return Err(SecretError::Empty { what: what() });
-        }
-        if MAX_BYTES < text.len() as u64 {
-            return Err(SecretError::TooLong { what: what() });
-        }
-        match std::str::from_utf8(text) {
-            Ok(text) if text.bytes().all(|b| b.is_ascii_graphic()) => Ok(Self::new(text.to_owned())),
-            Ok(_) | Err(_) => Err(SecretError::NotPrintable { what: what() }),
-        }
+        let text = trimmed(bytes, what)?;
+        let fits = text.iter().all(u8::is_ascii_graphic);
+        Self::checked(text, fits).ok_or_else(|| SecretError::NotPrintable { what: what.to_owned() })
+    }
+
+    /// The same for the value of a header, in which there may be spaces: `Bearer …`.
+    pub(super) fn header_from_bytes(bytes: &[u8], what: &str) -> Result<Self, SecretError> {
+        let text = trimmed(bytes, what)?;
+        let fits = text.iter().all(|b| b.is_ascii_graphic() || *b == b' ') && text.trim_ascii() == text;
+        Self::checked(text, fits).ok_or_else(|| SecretError::NotAHeader { what: what.to_owned() })
+    }
+
+    fn checked(text: &[u8], fits: bool) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok().filter(|_| fits)?;
+        Some(Self::new(text.to_owned()))
     }
 
     /// Reads a secret file, as [`Secret::from_bytes`] does; blocks for that one small read.
@@ -86,13 +91,7 @@ impl Secret {
     ///
     /// Also where the file is missing, unreadable or something else than a regular file.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let what = path.display().to_string();
-        match limited::read_regular(path, MAX_FILE_BYTES) {
-            Ok(bytes) => Self::from_bytes(&bytes, &what),
-            Err(ReadError::NotRegular) => Err(SecretError::NotAFile(path.to_owned())),
-            Err(ReadError::TooLong(_)) => Err(SecretError::TooLong { what }),
-            Err(ReadError::Io(error)) => Err(SecretError::Io { path: path.to_owned(), error }),
-        }
+        Self::from_bytes(&read(path)?, &path.display().to_string())
     }
 
     /// Reads the value of an environment variable, as [`Secret::from_bytes`] does.
@@ -101,13 +100,39 @@ impl Secret {
     ///
     /// Also where the variable is not set.
     pub fn from_variable(name: &str, value: Option<&OsStr>) -> Result<Self, SecretError> {
-        let value = value.ok_or_else(|| SecretError::NotSet(name.to_owned()))?;
-        Self::from_bytes(value.as_bytes(), &format!("the environment variable {name}"))
+        let (bytes, what) = variable(name, value)?;
+        Self::from_bytes(bytes, &what)
     }
 
     /// The secret itself, for the one place that sends it.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
+    }
+}
+
+/// Reads a secret file; blocks for that one small read.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, SecretError> {
+    limited::read_regular(path, MAX_FILE_BYTES).map_err(|error| match error {
+        ReadError::NotRegular => SecretError::NotAFile(path.to_owned()),
+        ReadError::TooLong(_) => SecretError::TooLong { what: path.display().to_string() },
+        ReadError::Io(error) => SecretError::Io { path: path.to_owned(), error },
+    })
+}
+
+/// The bytes of a variable, and what errors call it.
+pub(super) fn variable<'a>(name: &str, value: Option<&'a OsStr>) -> Result<(&'a [u8], String), SecretError> {
+    let value = value.ok_or_else(|| SecretError::NotSet(name.to_owned()))?;
+    Ok((value.as_bytes(), format!("the environment variable {name}")))
+}
+
+/// Without what editors leave at the ends of a file.
+fn trimmed<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8], SecretError> {
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let n_kept = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    match &bytes[..n_kept] {
+        [] => Err(SecretError::Empty { what: what.to_owned() }),
+        text if MAX_BYTES < text.len() as u64 => Err(SecretError::TooLong { what: what.to_owned() }),
+        text => Ok(text),
     }
 }
 

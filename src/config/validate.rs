@@ -1,6 +1,6 @@
 //! From the raw mirror to a valid [`Config`]: what is required, what contradicts, what is doubtful.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,9 +16,11 @@ use crate::policy::retry::Retry;
 use crate::policy::{breaker, pause};
 
 mod ca_file;
+mod client_cert;
 mod secrets;
 mod sinks;
 mod taken;
+mod webhook;
 
 use taken::Taken;
 
@@ -70,6 +72,8 @@ pub(super) fn validate(
     } = raw;
     let mut taken = Taken::new(surroundings);
     taken.enter_accounts(&accounts);
+    taken.enter_sinks(&sinks);
+    let names: BTreeSet<String> = accounts.keys().cloned().collect();
     let accounts = self::accounts(accounts, surroundings, remarks);
     let retry = self::retry(retry, remarks);
     let rate_limit = self::rate_limit(rate_limit, remarks);
@@ -77,7 +81,7 @@ pub(super) fn validate(
     let log = self::log(log);
     taken.enter_log(log.as_ref());
     let journal = self::journal(journal, &taken, remarks);
-    let sinks = sinks::sinks(sinks, journal.as_ref(), &taken, remarks);
+    let sinks = sinks::sinks(sinks, &names, journal.as_ref(), &taken, remarks);
     let shutdown = self::shutdown(shutdown);
     Some(Config {
         accounts: accounts?,

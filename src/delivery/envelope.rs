@@ -49,7 +49,7 @@ pub(super) fn envelope(entry: &Entry) -> Envelope {
     };
     #[expect(clippy::expect_used, reason = "strings, numbers and checked JSON always serialize")]
     let line = serde_json::to_string(&line).expect("an envelope serializes");
-    Envelope { id, line }
+    Envelope { id, order_id: entry.order_id.clone(), line }
 }
 
 /// The item is JSON since it was read as such before it was journaled; a journal that was edited by hand may

@@ -6,7 +6,7 @@ use rusqlite::{Connection, TransactionBehavior};
 pub(super) const APPLICATION_ID: i64 = 0x4f46_4121;
 
 /// `STEPS[n]` leads from version n to n + 1. A step that was released is never changed.
-const STEPS: &[&str] = &[FIRST, PAUSES];
+const STEPS: &[&str] = &[FIRST, PAUSES, DELIVERIES];
 
 /// The version that this binary reads and writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
@@ -63,6 +63,28 @@ const PAUSES: &str = "
     ) STRICT;
 ";
 
+/// - `deliveries`: what a sink's progress alone does not say of an event. A row of an event behind the progress is
+///   `pending`, `dead` or `discarded`; one ahead of it is `delivered` or `pending`. No row behind it: delivered or not
+///   wanted.
+/// - `open_deliveries`, `dead_letters`: either may be few among many of the other.
+/// - `events_by_hour`: finds an event by its id or its time; the hour first, so that inserts stay local.
+const DELIVERIES: &str = "
+    CREATE TABLE deliveries (
+        sink TEXT NOT NULL,
+        seq INTEGER NOT NULL REFERENCES events (seq),
+        state TEXT NOT NULL CHECK (state IN ('delivered', 'pending', 'dead', 'discarded')),
+        attempts INTEGER NOT NULL,
+        failures INTEGER NOT NULL,
+        failed_at_ms INTEGER,
+        reason TEXT,
+        answer TEXT,
+        PRIMARY KEY (sink, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX open_deliveries ON deliveries (sink, seq) WHERE state IN ('pending', 'delivered');
+    CREATE INDEX dead_letters ON deliveries (seq) WHERE state = 'dead';
+    CREATE INDEX events_by_hour ON events (received_at_ms / 3600000, id);
+";
+
 /// Whose database a file is, read without changing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
@@ -92,14 +114,20 @@ pub(super) fn owner(connection: &Connection) -> rusqlite::Result<Owner> {
 
 /// Brings the tables from `version` to [`VERSION`] in one transaction.
 pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
-    if version == VERSION {
+    migrate_to(connection, version, VERSION)
+}
+
+/// The same up to the version `to`.
+pub(super) fn migrate_to(connection: &mut Connection, version: i64, to: i64) -> rusqlite::Result<()> {
+    if version == to {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or_default()) {
+    let [from, to_step] = [version, to].map(|version| usize::try_from(version).unwrap_or_default());
+    for step in STEPS.iter().take(to_step).skip(from) {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.pragma_update(None, "user_version", to)?;
     transaction.commit()
 }

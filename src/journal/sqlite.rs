@@ -9,9 +9,13 @@ use rusqlite::Connection;
 use tokio::sync::{Mutex, watch};
 
 use super::schema;
-use super::{Appended, Batch, Entry, Journal, JournalError, Progress, Resume, StoredPause};
+use super::{
+    Appended, Batch, DeliveryState, Entry, Heading, Journal, JournalError, Outbox, Progress, Resume,
+    Settlement, StoredPause,
+};
 
 mod append;
+mod deliveries;
 mod open;
 mod read;
 
@@ -22,12 +26,15 @@ pub struct SqliteJournal {
     /// Of the store, to be read while it works.
     suspect: Arc<AtomicBool>,
     appended: watch::Sender<()>,
+    altered: watch::Sender<()>,
     /// Held open while the journal is: it keeps a second agent out.
     _lock: Option<File>,
 }
 
 struct Store {
     connection: Connection,
+    /// As it was when the journal was last looked at for changes of another process.
+    data_version: Option<i64>,
     /// A write failed. After a failed fsync the kernel may call the lost pages clean, so the connection that wrote
     /// them is not believed any more.
     suspect: Arc<AtomicBool>,
@@ -58,9 +65,14 @@ impl SqliteJournal {
         let suspect = Arc::new(AtomicBool::new(false));
         Ok(Self {
             path: path.to_owned(),
-            store: Arc::new(Mutex::new(Store { connection, suspect: Arc::clone(&suspect) })),
+            store: Arc::new(Mutex::new(Store {
+                connection,
+                data_version: None,
+                suspect: Arc::clone(&suspect),
+            })),
             suspect,
             appended: watch::channel(()).0,
+            altered: watch::channel(()).0,
             _lock: Some(lock),
         })
     }
@@ -76,12 +88,45 @@ impl SqliteJournal {
         schema::migrate(&mut connection, 0).map_err(sqlite)?;
         let suspect = Arc::new(AtomicBool::new(false));
         Ok(Self {
-            store: Arc::new(Mutex::new(Store { connection, suspect: Arc::clone(&suspect) })),
+            store: Arc::new(Mutex::new(Store {
+                connection,
+                data_version: None,
+                suspect: Arc::clone(&suspect),
+            })),
             suspect,
             appended: watch::channel(()).0,
+            altered: watch::channel(()).0,
             _lock: None,
             path,
         })
+    }
+
+    /// Looks whether another process has written since the last look, and tells those who want to know.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub async fn look_for_changes(&self) -> Result<(), JournalError> {
+        if self.altered.receiver_count() == 0 {
+            return Ok(());
+        }
+        let has_changed = self
+            .with(|store, sqlite| {
+                let version = store
+                    .connection
+                    .pragma_query_value(None, "data_version", |row| row.get(0))
+                    .map_err(|source| sqlite("cannot be read", source))?;
+                Ok(store.data_version.replace(version).is_some_and(|before| before != version))
+            })
+            .await?;
+        if has_changed {
+            self.tell_altered();
+        }
+        Ok(())
+    }
+
+    /// Lets deliveries look again at what is pending.
+    pub(crate) fn tell_altered(&self) {
+        self.altered.send_replace(());
     }
 
     /// Runs `work` on the connection in a blocking task. The work goes on to its end if the future is dropped.
@@ -140,6 +185,8 @@ impl Store {
             // Closed before it is opened again.
             drop(std::mem::replace(&mut self.connection, Connection::open_in_memory().map_err(sqlite)?));
             self.connection = open::connect(path)?;
+            // Its versions are those of the connection, so what is seen next says nothing of the time before.
+            self.data_version = Some(0);
             checkpoint(&self.connection).map_err(sqlite)?;
         }
         append::probe(&mut self.connection).map_err(|source| {
@@ -180,6 +227,21 @@ impl Journal for SqliteJournal {
         self.suspect.load(Ordering::Relaxed)
     }
 
+    async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
+        let vtex_account = vtex_account.to_owned();
+        self.write("cannot store a pause", move |connection| {
+            append::store_pause(connection, &vtex_account, pause)
+        })
+        .await
+    }
+
+    async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
+        let vtex_account = vtex_account.to_owned();
+        self.read("cannot read a pause", move |connection| read::pause(connection, &vtex_account)).await
+    }
+}
+
+impl Outbox for SqliteJournal {
     async fn entries_after(
         &self,
         seq: i64,
@@ -188,6 +250,36 @@ impl Journal for SqliteJournal {
     ) -> Result<Vec<Entry>, JournalError> {
         self.read("cannot read events", move |connection| {
             read::entries_after(connection, seq, max_events, max_bytes)
+        })
+        .await
+    }
+
+    async fn headings_after(&self, seq: i64, max_events: usize) -> Result<Vec<Heading>, JournalError> {
+        self.read("cannot read events", move |connection| read::headings_after(connection, seq, max_events))
+            .await
+    }
+
+    async fn entry(&self, seq: i64) -> Result<Option<Entry>, JournalError> {
+        self.read("cannot read an event", move |connection| read::entry_at(connection, seq)).await
+    }
+
+    async fn open_deliveries(
+        &self,
+        sink: &str,
+        seq: i64,
+        max_events: usize,
+    ) -> Result<Vec<(Heading, DeliveryState)>, JournalError> {
+        let sink = sink.to_owned();
+        self.read("cannot read deliveries", move |connection| {
+            deliveries::open(connection, &sink, seq, max_events)
+        })
+        .await
+    }
+
+    async fn settle(&self, sink: &str, settlement: Settlement) -> Result<(), JournalError> {
+        let sink = sink.to_owned();
+        self.write("cannot record deliveries", move |connection| {
+            deliveries::settle(connection, &sink, &settlement)
         })
         .await
     }
@@ -205,21 +297,12 @@ impl Journal for SqliteJournal {
         .await
     }
 
-    async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
-        let vtex_account = vtex_account.to_owned();
-        self.write("cannot store a pause", move |connection| {
-            append::store_pause(connection, &vtex_account, pause)
-        })
-        .await
-    }
-
-    async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
-        let vtex_account = vtex_account.to_owned();
-        self.read("cannot read a pause", move |connection| read::pause(connection, &vtex_account)).await
-    }
-
     fn appended(&self) -> watch::Receiver<()> {
         self.appended.subscribe()
+    }
+
+    fn altered(&self) -> watch::Receiver<()> {
+        self.altered.subscribe()
     }
 }
 

@@ -38,9 +38,15 @@ enum State {
 pub struct Permit {
     generation: u64,
     half_opened: bool,
+    is_trial: bool,
 }
 
 impl Permit {
+    /// Whether the attempt is a trial of a breaker that is half open.
+    pub fn is_trial(&self) -> bool {
+        self.is_trial
+    }
+
     /// Whether taking it made the breaker half-open, that is, whether it is the first trial.
     pub fn half_opened(&self) -> bool {
         self.half_opened
@@ -80,9 +86,9 @@ impl Breaker {
     /// # Errors
     /// The wait, never zero.
     pub fn try_acquire(&mut self, now: Instant) -> Result<Permit, Duration> {
-        let mut half_opened = false;
+        let (mut half_opened, mut is_trial) = (false, true);
         match self.state {
-            State::Closed { failures: _ } => {}
+            State::Closed { failures: _ } => is_trial = false,
             State::Open { since } => {
                 let left = self.settings.recovery.saturating_sub(now.saturating_duration_since(since));
                 if !left.is_zero() {
@@ -96,7 +102,7 @@ impl Breaker {
                 self.state = State::HalfOpen { successes, trial_out: true };
             }
         }
-        Ok(Permit { generation: self.generation, half_opened })
+        Ok(Permit { generation: self.generation, half_opened, is_trial })
     }
 
     /// Takes a permit back with what became of its attempt. One of an earlier state changes nothing.

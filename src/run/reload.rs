@@ -117,7 +117,7 @@ impl Reload {
         if let Err(refused) = self.level.set(&config.log.level) {
             error!(event = "log.level_kept", error = %ErrorChain(&refused), "log.level stays as it was");
         }
-        let n_sinks = agent.sinks.follow(&config.sinks);
+        let n_sinks = agent.sinks.follow(&config);
         for warning in &warnings {
             warn!(event = "config.warning", "{warning}");
         }

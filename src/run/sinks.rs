@@ -1,17 +1,29 @@
 //! The sinks: one delivery worker each.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use super::parts::{Part, Parts};
 use super::{Board, RunError};
-use crate::config::{self, SinkKind};
-use crate::delivery;
+use crate::config::{self, Config, Limits, SinkKind, Wanted};
+use crate::delivery::{EventWorker, LineWorker};
 use crate::journal::SqliteJournal;
 use crate::observe::liveness::Heartbeat;
-use crate::sink::FileSink;
-use tracing::warn;
+use crate::observe::logging::ErrorChain;
+use crate::policy::breaker;
+use crate::sink::{EventSink, FileSink, WebhookSink};
+use crate::wall::Wall;
+
+/// How soon a retried dead letter is noticed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1_500);
+
+/// Between two attempts to make an HTTP client.
+const CLIENT_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) struct Sinks {
     parts: Parts<SinkPart>,
@@ -27,21 +39,34 @@ impl Sinks {
         Self { parts: Parts::new(shutdown.clone()), shutdown, journal, board }
     }
 
-    /// Lets exactly these sinks run; returns how many changed.
-    pub(super) fn follow(&mut self, sinks: &[config::Sink]) -> usize {
-        if sinks.is_empty() {
+    /// Lets exactly the sinks of `config` run; returns how many changed.
+    pub(super) fn follow(&mut self, config: &Config) -> usize {
+        if config.sinks.is_empty() {
             warn!(
                 event = "sink.none",
                 "no sink is configured: events stay in the journal and nobody gets them"
             );
         }
-        let settings = sinks.iter().map(|sink| (sink.name.clone(), sink.kind.clone())).collect();
+        let breaker = config.circuit_breaker;
+        let settings = config.sinks.iter().map(|sink| {
+            let config::Sink { name, wanted, kind } = sink.clone();
+            (name, Settings { wanted, kind, breaker })
+        });
         let (journal, board) = (&self.journal, &self.board);
-        self.parts.follow(settings, |name| SinkPart {
+        self.parts.follow(settings.collect(), |name| SinkPart {
             name: name.to_owned(),
             journal: Arc::clone(journal),
             heartbeat: board.liveness.register(format!("sink {name}")),
         })
+    }
+
+    /// Looks for changes that command-line tools make. Runs until dropped.
+    pub(super) async fn notice_changes(journal: &SqliteJournal) -> Infallible {
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            // A journal that cannot be read is told of by those who need it.
+            journal.look_for_changes().await.ok();
+        }
     }
 
     pub(super) async fn ended_early(&mut self) -> RunError {
@@ -60,21 +85,76 @@ struct SinkPart {
     heartbeat: Heartbeat,
 }
 
-impl Part for SinkPart {
-    type Settings = SinkKind;
+/// What a sink is made from.
+#[derive(Clone, PartialEq)]
+struct Settings {
+    wanted: Wanted,
+    kind: SinkKind,
+    breaker: breaker::Settings,
+}
 
-    async fn work(&mut self, settings: SinkKind, stop: CancellationToken) {
-        match settings {
+impl Part for SinkPart {
+    type Settings = Settings;
+
+    async fn work(&mut self, settings: Settings, stop: CancellationToken) {
+        let Settings { wanted, kind, breaker } = settings;
+        match kind {
             SinkKind::File(file) => {
-                let worker = delivery::Worker {
+                let worker = LineWorker {
                     name: &self.name,
+                    wanted,
                     sink: FileSink::new(&file),
                     journal: &*self.journal,
                     heartbeat: &self.heartbeat,
                 };
                 worker.run(rand::random(), &stop).await;
             }
+            SinkKind::Webhook(webhook) => {
+                if let Some(sink) = self.webhook(&webhook, &stop).await {
+                    self.event_by_event(sink, wanted, webhook.limits, breaker, &stop).await;
+                }
+            }
         }
-        self.heartbeat.due_within(std::time::Duration::MAX);
+        self.heartbeat.due_within(Duration::MAX);
+    }
+}
+
+impl SinkPart {
+    /// Makes the way to a webhook; `None` at the shutdown.
+    async fn webhook(&self, webhook: &config::Webhook, stop: &CancellationToken) -> Option<WebhookSink> {
+        loop {
+            match WebhookSink::new(webhook) {
+                Ok(sink) => return Some(sink),
+                Err(error) => {
+                    warn!(
+                        event = "sink.blocked", sink = self.name, wait_ms = CLIENT_WAIT.as_millis() as u64,
+                        error = %ErrorChain(&error), "sink does not take events; they stay in the journal"
+                    );
+                    self.heartbeat.due_within(CLIENT_WAIT);
+                    stop.run_until_cancelled(sleep(CLIENT_WAIT)).await?;
+                }
+            }
+        }
+    }
+
+    async fn event_by_event<S: EventSink + 'static>(
+        &self,
+        sink: S,
+        wanted: Wanted,
+        limits: Limits,
+        breaker: breaker::Settings,
+        stop: &CancellationToken,
+    ) {
+        let worker = EventWorker {
+            name: &self.name,
+            wanted,
+            limits,
+            breaker,
+            sink: Arc::new(sink),
+            journal: Arc::clone(&self.journal),
+            wall: Wall::System,
+            heartbeat: &self.heartbeat,
+        };
+        worker.run(rand::random(), stop).await;
     }
 }

@@ -15,11 +15,12 @@ use super::items::Item;
 use super::queue::{Fate, Queue, Received, Rules};
 use crate::config::Secret;
 use crate::event;
+use crate::http::{Hints, NoAnswer};
 use crate::journal::Journaled;
 use crate::policy::classify::{Operation, classify};
 use crate::policy::retry_after::Hint;
 use crate::vtex::feed::{Feed, FeedError, Reply};
-use crate::vtex::http::{AttemptError, Hints};
+use crate::vtex::http::AttemptError;
 use crate::vtex::wire;
 
 /// A feed in memory, on tokio's clock. It notes every request, and fails as its script says.
@@ -168,7 +169,7 @@ impl MemoryFeed {
             Fault::Hollow => return Ok(hollow),
             Fault::AnswerLost => {
                 effect(&mut self.state(), self.started.elapsed());
-                return Err(AttemptError::Network("the connection was reset".into()).into());
+                return Err(AttemptError::from(NoAnswer::Broken("the connection was reset".into())).into());
             }
         }
         Ok(effect(&mut self.state(), self.started.elapsed()))
@@ -253,6 +254,6 @@ pub(crate) fn refused(operation: Operation, code: u16, hints: Hints) -> FeedErro
 pub(crate) fn malformed() -> FeedError {
     match wire::read_batch("", b"[{") {
         Err(source) => FeedError::Malformed { status: StatusCode::OK, source },
-        Ok(_) => AttemptError::Network("cut".into()).into(),
+        Ok(_) => AttemptError::from(NoAnswer::Broken("cut".into())).into(),
     }
 }

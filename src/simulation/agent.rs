@@ -226,8 +226,13 @@ impl Agent {
         };
         self.sinks.spawn(async move {
             let name = format!("sink-{sink}");
-            let worker =
-                delivery::Worker { name: &name, sink: simulated, journal: &journal, heartbeat: &heartbeat };
+            let worker = delivery::LineWorker {
+                name: &name,
+                wanted: config::Wanted::default(),
+                sink: simulated,
+                journal: &journal,
+                heartbeat: &heartbeat,
+            };
             worker.run(seed, &stop).await;
         });
     }

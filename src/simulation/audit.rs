@@ -11,7 +11,7 @@ use super::sink::SinkState;
 use super::storage::Storage;
 use super::weather::Weather;
 use super::world::{State, World};
-use crate::journal::{Journal, SqliteJournal};
+use crate::journal::{Outbox, SqliteJournal};
 
 /// How calm it must have been before a shutdown for its commits to be owed.
 const CALM_FOR: Duration = Duration::from_secs(1_800);

@@ -17,7 +17,8 @@ use super::trace::Step;
 use super::world::World;
 use crate::event::Item;
 use crate::journal::{
-    Appended, Batch, Entry, Journal, JournalError, Progress, Resume, SqliteJournal, StoredPause,
+    Appended, Batch, DeliveryState, Entry, Heading, Journal, JournalError, Outbox, Progress, Resume,
+    Settlement, SqliteJournal, StoredPause,
 };
 use crate::observe::logging::ErrorChain;
 
@@ -229,6 +230,32 @@ impl Journal for SimulatedJournal {
         Ok(())
     }
 
+    async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
+        let (shared, account) = (&self.shared, self.feed.unwrap_or_default());
+        let wall = shared.world.wall.now();
+        let (account, being_stored) = shared.world.with(|state, now| {
+            let account = state.oracle.account_of(account);
+            (account, state.oracle.accounts[account].pause_being_stored(now, wall))
+        });
+        let length = pause.length;
+        let stored = shared.write("store_pause", shared.inner.store_pause(vtex_account, pause)).await;
+        shared.world.with(|state, now| {
+            if stored.is_err() {
+                state.oracle.accounts[account].store_failed = true;
+                return;
+            }
+            state.oracle.accounts[account].pause_stored(being_stored);
+            state.trace.note(now, Step::PauseStored { account, length });
+        });
+        stored
+    }
+
+    async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
+        self.shared.read("read", self.shared.inner.pause(vtex_account)).await
+    }
+}
+
+impl Outbox for SimulatedJournal {
     async fn entries_after(
         &self,
         seq: i64,
@@ -273,30 +300,29 @@ impl Journal for SimulatedJournal {
         Ok(())
     }
 
-    async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
-        let (shared, account) = (&self.shared, self.feed.unwrap_or_default());
-        // What is in force when the agent asks for it to be stored.
-        let wall = shared.world.wall.now();
-        let (account, asked_at) = shared.world.with(|state, now| {
-            let account = state.oracle.account_of(account);
-            state.oracle.accounts[account].pause_being_stored();
-            (account, now)
-        });
-        let length = pause.length;
-        let stored = shared.write("store_pause", shared.inner.store_pause(vtex_account, pause)).await;
-        shared.world.with(|state, now| {
-            if stored.is_err() {
-                state.oracle.accounts[account].store_failed = true;
-                return;
-            }
-            state.oracle.accounts[account].pause_stored(asked_at, wall);
-            state.trace.note(now, Step::PauseStored { account, length });
-        });
-        stored
+    async fn headings_after(&self, seq: i64, max_events: usize) -> Result<Vec<Heading>, JournalError> {
+        self.shared.read("read", self.shared.inner.headings_after(seq, max_events)).await
     }
 
-    async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
-        self.shared.read("read", self.shared.inner.pause(vtex_account)).await
+    async fn entry(&self, seq: i64) -> Result<Option<Entry>, JournalError> {
+        self.shared.read("read", self.shared.inner.entry(seq)).await
+    }
+
+    async fn open_deliveries(
+        &self,
+        sink: &str,
+        seq: i64,
+        max_events: usize,
+    ) -> Result<Vec<(Heading, DeliveryState)>, JournalError> {
+        self.shared.read("read", self.shared.inner.open_deliveries(sink, seq, max_events)).await
+    }
+
+    async fn settle(&self, sink: &str, settlement: Settlement) -> Result<(), JournalError> {
+        self.shared.write("settle", self.shared.inner.settle(sink, settlement)).await
+    }
+
+    fn altered(&self) -> watch::Receiver<()> {
+        self.shared.inner.altered()
     }
 
     fn appended(&self) -> watch::Receiver<()> {

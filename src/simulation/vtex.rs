@@ -14,12 +14,13 @@ use super::trace::Step;
 use super::world::{State, World};
 use crate::config::Secret;
 use crate::event::Item;
+use crate::http::{Hints, NoAnswer};
 use crate::journal::Journaled;
 use crate::policy::classify::Operation;
 use crate::policy::retry_after::Hint;
 use crate::sandbox::memory::{malformed, refused, reply};
 use crate::vtex::feed::{ABANDON_AFTER, Feed, FeedError, Reply};
-use crate::vtex::http::{AttemptError, Hints};
+use crate::vtex::http::AttemptError;
 use crate::vtex::wire;
 
 /// What happens to a request.
@@ -176,7 +177,7 @@ fn answered<T>(
             Err(refused(operation, status, Hints { wait, slow_down: None }))
         }
         (Answer::LostBefore | Answer::LostAfter | Answer::Hung, _) => {
-            Err(AttemptError::Network("the connection was reset".into()).into())
+            Err(AttemptError::from(NoAnswer::Broken("the connection was reset".into())).into())
         }
         (Answer::Cut, _) if reads_body => Err(malformed()),
         (Answer::TooLarge, _) if reads_body => Err(AttemptError::TooLarge { limit: 8 << 20 }.into()),

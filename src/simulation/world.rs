@@ -21,12 +21,12 @@ use super::sink::SinkState;
 use super::trace::{Step, Trace};
 use super::vtex::{Answer, Call, Exchange, Lot};
 use super::weather::Weather;
+use crate::http::Hints;
 use crate::policy::classify::Operation;
 use crate::policy::slow_down::{Level, SlowDown};
 use crate::sandbox::handle::{Issuer, MessageId};
 use crate::sandbox::items::{Event, Item, Variety, finish};
 use crate::sandbox::queue::{Fate, Oddities, Queue};
-use crate::vtex::http::Hints;
 use crate::wall::{SimulatedWall, Wall};
 
 /// When the simulation begins, as the walls have it.

@@ -3,7 +3,8 @@
 use std::future::Future;
 
 use super::feed::FeedError;
-use super::http::{Answer, Http, Request};
+use super::http::{Http, Request};
+use crate::http::Answer;
 use crate::policy::classify::{Operation, classify};
 
 /// Makes one attempt. `secrets` of the request are taken out of what VTEX says of an error; see [`Http::send`] for

@@ -10,11 +10,12 @@ use reqwest::{Method, StatusCode};
 use tokio_util::sync::CancellationToken;
 
 use super::ask::ask;
-use super::http::{Answer, AttemptError, Hints, Http, Request};
+use super::http::{AttemptError, Http, Request};
 use super::path::Segment::{self, Fixed};
 use super::wire::{self, NotUnderstood};
 use crate::config::Secret;
 use crate::event::Item;
+use crate::http::{Answer, Hints, NoAnswer};
 use crate::journal::Journaled;
 use crate::policy::classify::{Class, Operation};
 use crate::policy::replay::Reached;
@@ -104,9 +105,7 @@ impl FeedError {
             Self::Refused { class, .. } => *class,
             Self::Malformed { .. } | Self::Attempt(AttemptError::TooLarge { .. }) => Class::Malformed,
             Self::Attempt(AttemptError::Credential(_)) => Class::Unauthorized,
-            Self::Attempt(
-                AttemptError::NotConnected(_) | AttemptError::Network(_) | AttemptError::Abandoned,
-            ) => Class::Transient,
+            Self::Attempt(AttemptError::NoAnswer(_) | AttemptError::Abandoned) => Class::Transient,
         }
     }
 
@@ -124,9 +123,13 @@ impl FeedError {
             Self::Refused { status, .. } | Self::Malformed { status, .. } => {
                 Reached::Answered(status.as_u16())
             }
-            Self::Attempt(AttemptError::NotConnected(_) | AttemptError::Credential(_)) => Reached::NotSent,
             Self::Attempt(
-                AttemptError::Network(_) | AttemptError::TooLarge { .. } | AttemptError::Abandoned,
+                AttemptError::NoAnswer(NoAnswer::NotConnected(_)) | AttemptError::Credential(_),
+            ) => Reached::NotSent,
+            Self::Attempt(
+                AttemptError::NoAnswer(NoAnswer::Broken(_))
+                | AttemptError::TooLarge { .. }
+                | AttemptError::Abandoned,
             ) => Reached::Unanswered,
         }
     }
@@ -170,7 +173,7 @@ impl Feed for HttpFeed {
         let request = Request { method: Method::GET, path: FEED, query: Some(&query), body: Vec::new() };
         let answer = self.ask(Operation::Receive, request, &[], abandoned(shutdown)).await?;
         let (status, hints) = (answer.status(), answer.hints());
-        let body = answer.body().await?;
+        let body = self.http.body(answer).await?;
         if status == StatusCode::NO_CONTENT {
             return Ok(Reply { status, body: Vec::new(), hints });
         }
@@ -193,7 +196,7 @@ impl Feed for HttpFeed {
         let request = Request { method: Method::GET, path: CONFIG, query: None, body: Vec::new() };
         let answer = self.ask(Operation::Config, request, &[], std::future::pending()).await?;
         let (status, hints) = (answer.status(), answer.hints());
-        match wire::read_visibility(&answer.body().await?) {
+        match wire::read_visibility(&self.http.body(answer).await?) {
             Ok(body) => Ok(Reply { status, body, hints }),
             Err(source) => Err(FeedError::Malformed { status, source }),
         }

@@ -1,32 +1,21 @@
 //! One HTTP attempt at one feed's VTEX account.
 
-use std::error::Error;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use jiff::Timestamp;
-use reqwest::header::{
-    ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
-};
-use reqwest::{Client, Method, Response, StatusCode, Url};
-use tokio::time::timeout;
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Url};
 
 use super::path::Segment;
 use crate::config::{self, Secret};
-use crate::policy::retry_after::{self, Hint};
-use crate::policy::slow_down::{self, SlowDown};
+use crate::http::client::Transport;
+use crate::http::{self, Answer, NoAnswer};
 
 const APP_KEY: HeaderName = HeaderName::from_static("x-vtex-api-appkey");
 const APP_TOKEN: HeaderName = HeaderName::from_static("x-vtex-api-apptoken");
-const LIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// How long the text of an error may take, and how much of it is read; it is for the log only.
-const EXCERPT_TIME: Duration = Duration::from_secs(2);
-const EXCERPT_BYTES: usize = 4 * 1024;
-const EXCERPT_CHARS: usize = 512;
-const LONGEST_WORD: usize = 80;
+/// Connections kept while nothing is to be sent.
+const IDLE_CONNECTIONS: usize = 2;
 
 /// The way to one feed: its connections, its address, its credentials.
 pub struct Http {
@@ -38,31 +27,11 @@ pub struct Http {
     max_body: u64,
 }
 
-/// A status and headers have come, the body has not.
-pub struct Answer {
-    response: Response,
-    hints: Hints,
-    max_body: u64,
-}
-
-/// What an answer asks of the pace, besides its status.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Hints {
-    /// No request before this long.
-    pub wait: Option<Hint>,
-    /// Fewer requests until the limit is reset.
-    pub slow_down: Option<SlowDown>,
-}
-
 /// No usable answer came. The texts hold no URL, since its query may be the user's.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
-    /// Nothing was sent.
-    #[error("no connection")]
-    NotConnected(#[source] Box<dyn Error + Send + Sync>),
-    /// The request may have arrived and had its effect.
-    #[error("no whole answer")]
-    Network(#[source] Box<dyn Error + Send + Sync>),
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: u64 },
     #[error("{0} cannot be sent in a header")]
@@ -115,32 +84,35 @@ impl Http {
         // Some servers refuse a POST that does not say how long it is, and nothing says so for an empty one.
         let is_empty_post = request.method == Method::POST && request.body.is_empty();
         let length = is_empty_post.then_some((CONTENT_LENGTH, HeaderValue::from_static("0")));
-        let sent = self
+        let request = self
             .client
             .request(request.method, url)
             .headers(self.credentials()?)
             .headers(length.into_iter().collect())
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
-            .body(request.body)
-            .send();
-        let response = tokio::select! {
+            .body(request.body);
+        tokio::select! {
             biased;
-            answer = sent => answer.map_err(not_answered)?,
-            () = abandoned => return Err(AttemptError::Abandoned),
-        };
-        let hints = hints(response.headers(), Timestamp::now());
-        Ok(Answer { response, hints, max_body: self.max_body })
+            answer = http::send(request) => Ok(answer?),
+            () = abandoned => Err(AttemptError::Abandoned),
+        }
+    }
+
+    /// Reads the whole body, decompressed.
+    ///
+    /// # Errors
+    /// It was cut short, took too long, or is larger than `requests.max_body`.
+    pub async fn body(&self, answer: Answer) -> Result<Vec<u8>, AttemptError> {
+        answer.body(self.max_body).await?.ok_or(AttemptError::TooLarge { limit: self.max_body })
     }
 
     /// Takes our secrets, and `more` of them, out of a text that somebody else wrote.
     pub fn redact<'a>(&self, text: &str, more: impl Iterator<Item = &'a str>) -> String {
         let token = self.app_token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let text = text.replace(self.app_key.expose(), "***").replace(token.expose(), "***");
-        let text = more.fold(text, |text, secret| text.replace(secret, "***"));
-        // A token may come back escaped or cut. No word of a message for people is that long.
-        let words = text.split_whitespace().map(|word| if LONGEST_WORD < word.len() { "***" } else { word });
-        words.collect::<Vec<_>>().join(" ").chars().take(EXCERPT_CHARS).collect()
+        let mut secrets = vec![self.app_key.expose(), token.expose()];
+        more.for_each(|secret| secrets.push(secret));
+        http::redact(text, secrets.into_iter())
     }
 
     fn url(&self, path: &[Segment<'_>], query: Option<&str>) -> Url {
@@ -165,63 +137,16 @@ impl Http {
     }
 }
 
-impl Answer {
-    pub fn status(&self) -> StatusCode {
-        self.response.status()
-    }
-
-    pub fn hints(&self) -> Hints {
-        self.hints
-    }
-
-    /// Reads the whole body, decompressed.
-    ///
-    /// # Errors
-    /// It was cut short, took too long, or is larger than `requests.max_body`.
-    pub async fn body(mut self) -> Result<Vec<u8>, AttemptError> {
-        let limit = self.max_body;
-        let mut body = Vec::new();
-        while let Some(chunk) = self.response.chunk().await.map_err(network)? {
-            if limit < (body.len() + chunk.len()) as u64 {
-                return Err(AttemptError::TooLarge { limit });
-            }
-            body.extend_from_slice(&chunk);
+impl From<&config::Account> for Transport {
+    fn from(account: &config::Account) -> Self {
+        Self {
+            https_only: account.base_url.scheme() == "https",
+            connect_timeout: account.requests.connect_timeout,
+            timeout: account.requests.timeout,
+            proxy: account.requests.proxy.clone(),
+            ca_file: account.requests.ca_file.clone(),
+            client_cert: None,
+            n_idle: IDLE_CONNECTIONS,
         }
-        Ok(body)
-    }
-
-    /// Reads the beginning of an error's text, as far as it comes soon. It may hold anything: see [`Http::redact`].
-    pub async fn excerpt(mut self) -> String {
-        let mut text = Vec::new();
-        let reading = async {
-            while let Ok(Some(chunk)) = self.response.chunk().await {
-                text.extend_from_slice(&chunk);
-                if EXCERPT_BYTES <= text.len() {
-                    break;
-                }
-            }
-        };
-        // What came until then is enough.
-        timeout(EXCERPT_TIME, reading).await.ok();
-        text.truncate(EXCERPT_BYTES);
-        String::from_utf8_lossy(&text).into_owned()
-    }
-}
-
-fn not_answered(error: reqwest::Error) -> AttemptError {
-    if error.is_connect() { AttemptError::NotConnected(error.without_url().into()) } else { network(error) }
-}
-
-fn network(error: reqwest::Error) -> AttemptError {
-    AttemptError::Network(error.without_url().into())
-}
-
-fn hints(headers: &HeaderMap, received_at: Timestamp) -> Hints {
-    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let retry_after = headers.get_all(RETRY_AFTER).iter().filter_map(|value| value.to_str().ok());
-    let (date, reset) = (text(&DATE), text(&LIMIT_RESET));
-    Hints {
-        wait: retry_after::hint(retry_after, date, reset, received_at),
-        slow_down: slow_down::slow_down(text(&LIMIT_REMAINING), reset, date, received_at),
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use order_feed_agent::config::{
-    self, ConfigErrors, Loaded, LogFiles, LogFormat, LogRotation, Proxy, SecretSource, SinkKind,
+    self, ConfigErrors, Loaded, LogFiles, LogFormat, LogRotation, Proxy, SecretSource, SinkKind, Wanted,
 };
 use tempfile::TempDir;
 
@@ -16,9 +16,12 @@ mod check;
 mod example;
 mod refused;
 mod secrets;
+mod sinks;
 
 const KEY: &str = "vtexappkey-store-ABCDEF";
 const CANARY: &str = "CANARYTOKEN0123456789";
+/// That of the examples of Standard Webhooks.
+const SIGNING_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// Of an authority that signs nothing; valid for a hundred years.
 const CA_PEM: &str = "-----BEGIN CERTIFICATE-----
 MIIBlzCCAT2gAwIBAgIUGm53hbfHx1iCJ4Mytk0QeXEx9CUwCgYIKoZIzj0EAwIw
@@ -52,7 +55,8 @@ fn a_small_file_is_enough_and_the_rest_is_as_documented() {
     assert_eq!(account.requests.connect_timeout, Duration::from_secs(10));
     assert_eq!(account.requests.max_body, 8 * 1024 * 1024);
     assert_eq!(config.journal.path, PathBuf::from("/var/lib/order-feed-agent/journal.db"));
-    let SinkKind::File(sink) = &config.sinks[0].kind;
+    let SinkKind::File(sink) = &config.sinks[0].kind else { panic!("{config:?}") };
+    assert_eq!(config.sinks[0].wanted, Wanted::default());
     assert_eq!((config.sinks[0].name.as_str(), sink.mode), ("orders", 0o600));
     assert_eq!((config.log.level.as_str(), config.log.format), ("info", LogFormat::Json));
     assert_eq!(config.shutdown.grace, Duration::from_secs(20));

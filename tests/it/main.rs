@@ -5,6 +5,7 @@
 mod binary;
 mod config;
 mod contract;
+mod delivery;
 mod heartbeat;
 mod logging;
 mod policy_purity;
@@ -22,3 +23,4 @@ mod strace;
 mod support;
 mod unit;
 mod vtex;
+mod webhook;

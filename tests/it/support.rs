@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use order_feed_agent::config::{self, Account};
 use order_feed_agent::event::Item;
+use order_feed_agent::http::client::Clients;
 use order_feed_agent::journal::{Batch, Journal, Journaled, SqliteJournal};
 use order_feed_agent::sandbox::{Options, Sandbox};
-use order_feed_agent::vtex::client::Clients;
 use order_feed_agent::vtex::feed::HttpFeed;
 use order_feed_agent::vtex::http::Http;
 use tokio::net::TcpListener;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) mod agent;
 pub(crate) mod raw_server;
+pub(crate) mod receiver;
 pub(crate) mod witness;
 
 /// The app token of every test; it must never be seen outside a request.

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Gate, State};
+use crate::http::Hints;
 use crate::observe::metrics::PauseReason;
 use crate::policy::breaker::{self, Transition, Verdict};
 use crate::policy::classify::{Class, verdict};
-use crate::vtex::http::Hints;
 
 /// The right to one attempt. Dropping it unsettled says nothing about the server.
 #[must_use]

@@ -1,10 +1,10 @@
 //! The gate in paused time.
 
 use super::*;
+use crate::http::Hints;
 use crate::observe::liveness::Liveness;
 use crate::policy::classify::Class;
 use crate::policy::retry_after::Hint;
-use crate::vtex::http::Hints;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

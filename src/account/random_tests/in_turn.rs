@@ -6,11 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use tokio::sync::watch;
-
-use crate::journal::{
-    Appended, Batch, Entry, Journal, JournalError, Progress, Resume, SqliteJournal, StoredPause,
-};
+use crate::journal::{Appended, Batch, Journal, JournalError, SqliteJournal, StoredPause};
 
 /// A journal that holds up everybody until it is done, so that a seed repeats a run exactly.
 pub(super) struct InTurn {
@@ -44,28 +40,12 @@ impl Journal for InTurn {
         block_on(self.journal.probe())
     }
 
-    async fn entries_after(&self, seq: i64, max: usize, bytes: usize) -> Result<Vec<Entry>, JournalError> {
-        block_on(self.journal.entries_after(seq, max, bytes))
-    }
-
-    async fn resume(&self, sink: &str) -> Result<Resume, JournalError> {
-        block_on(self.journal.resume(sink))
-    }
-
-    async fn record_progress(&self, sink: &str, progress: Progress) -> Result<(), JournalError> {
-        block_on(self.journal.record_progress(sink, progress))
-    }
-
     async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
         block_on(self.journal.store_pause(vtex_account, pause))
     }
 
     async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
         block_on(self.journal.pause(vtex_account))
-    }
-
-    fn appended(&self) -> watch::Receiver<()> {
-        self.journal.appended()
     }
 }
 

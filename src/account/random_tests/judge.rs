@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::http::Hints;
 use crate::policy::classify::{Class, Operation};
-use crate::vtex::http::Hints;
 
 pub(super) const LEAST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) const LONGEST_GROWN_PAUSE: Duration = Duration::from_secs(15 * 60);

@@ -1,4 +1,4 @@
-//! Who and where VTEX is, and the proxy on the way.
+//! Who and where VTEX is, the proxy on the way, and where webhooks go.
 
 use std::net::IpAddr;
 
@@ -48,6 +48,40 @@ impl Word for BaseUrl {
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&path);
         Some(Self(url))
+    }
+}
+
+/// Where a webhook posts to. Whether http will do depends on another key.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct WebhookUrl(pub(in crate::config) Url);
+
+impl WebhookUrl {
+    /// Whether nobody else reads what is sent.
+    pub(in crate::config) fn is_private(&self) -> bool {
+        self.0.scheme() == "https" || self.0.host_str().is_some_and(is_loopback)
+    }
+}
+
+impl Word for WebhookUrl {
+    const PATTERN: Option<&str> = Some("^[Hh][Tt][Tt][Pp][Ss]?:");
+
+    fn allowed() -> String {
+        "an https URL, or an http one, without user, password and fragment".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let url = parse(text)?;
+        let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+        (matches!(url.scheme(), "http" | "https") && plain).then_some(Self(url))
+    }
+
+    /// Without the query, which may hold a key.
+    fn shown(&self, _: &str) -> String {
+        let mut url = self.0.clone();
+        if url.query().is_some() {
+            url.set_query(Some("***"));
+        }
+        url.into()
     }
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::file::FilePath;
+use super::list::List;
 use super::text::{Text, Word};
 use crate::config::Secret;
 
@@ -59,6 +60,76 @@ impl JsonSchema for RawSecret {
         source.insert("minProperties".to_owned(), 1.into());
         source.insert("maxProperties".to_owned(), 1.into());
         json_schema!({ "anyOf": [{ "type": "string" }, source] })
+    }
+}
+
+/// One secret, or a list of up to `MAX` while one takes the place of another.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(in crate::config) enum RawSecrets<const MAX: usize> {
+    One(RawSecret),
+    Several(List<RawSecret, MAX>),
+}
+
+impl<const MAX: usize> RawSecrets<MAX> {
+    pub(in crate::config) fn all(&self) -> &[RawSecret] {
+        match self {
+            Self::One(secret) => std::slice::from_ref(secret),
+            Self::Several(List(secrets)) => secrets,
+        }
+    }
+
+    pub(in crate::config) fn into_all(self) -> Vec<RawSecret> {
+        match self {
+            Self::One(secret) => vec![secret],
+            Self::Several(List(secrets)) => secrets,
+        }
+    }
+}
+
+impl<'de, const MAX: usize> Deserialize<'de> for RawSecrets<MAX> {
+    /// As a list, so that a text of the environment is split.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(SecretsVisitor::<MAX>)
+    }
+}
+
+impl<const MAX: usize> JsonSchema for RawSecrets<MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "secrets".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<RawSecret>();
+        let several = generator.subschema_for::<List<RawSecret, MAX>>();
+        json_schema!({ "anyOf": [one, several] })
+    }
+}
+
+struct SecretsVisitor<const MAX: usize>;
+
+impl<'de, const MAX: usize> Visitor<'de> for SecretsVisitor<MAX> {
+    type Value = RawSecrets<MAX>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SecretVisitor.expecting(f)?;
+        write!(f, ", or a list of 1 to {MAX} of these")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        SecretVisitor.visit_str(text).map(RawSecrets::One)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        SecretVisitor.visit_map(map).map(RawSecrets::One)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        List::deserialize(SeqAccessDeserializer::new(list)).map(RawSecrets::Several)
     }
 }
 

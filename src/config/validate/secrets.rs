@@ -1,4 +1,4 @@
-//! The key and the token of a feed, fetched from where they are.
+//! Secrets, fetched from where they are.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ pub(super) fn key(
     surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<Secret> {
-    resolve(&["accounts", account, "app_key"], raw, surroundings, remarks).map(|(key, _)| key)
+    let (key, _) = required(&["accounts", account, "app_key"], raw, surroundings, remarks)?;
+    Some(key)
 }
 
 /// A literal token in the file is doubtful: configurations are copied, shown and committed.
@@ -29,33 +30,58 @@ pub(super) fn token(
     remarks: &mut Remarks,
 ) -> Option<(Secret, SecretSource)> {
     let path = ["accounts", account, "app_token"];
-    let (token, source) = resolve(&path, raw, surroundings, remarks)?;
-    if source == SecretSource::Literal {
-        remarks.doubt(&path, "written out; a token is safer in { credential = \"…\" } or { file = \"…\" }");
-    }
+    let (token, source) = required(&path, raw, surroundings, remarks)?;
+    doubt_literal(&path, &source, remarks);
     Some((token, source))
 }
 
-fn resolve(
+/// A secret in the file is doubtful: configurations are copied, shown and committed.
+pub(super) fn doubt_literal(path: &[&str], source: &SecretSource, remarks: &mut Remarks) {
+    if *source == SecretSource::Literal {
+        remarks.doubt(path, "written out; a token is safer in { credential = \"…\" } or { file = \"…\" }");
+    }
+}
+
+pub(super) fn doubt_exposed(path: &[&str], file: &Path, remarks: &mut Remarks) {
+    if secret::is_exposed(file) {
+        remarks.doubt(path, format!("{} can be read by group or others; chmod 0600 it", file.display()));
+    }
+}
+
+/// Makes a secret of the bytes that the place with this name holds.
+pub(super) type Make = fn(&[u8], &str) -> Result<Secret, SecretError>;
+
+fn required(
     path: &[&str],
     raw: Option<RawSecret>,
     surroundings: Surroundings<'_>,
     remarks: &mut Remarks,
 ) -> Option<(Secret, SecretSource)> {
-    let Some(raw) = raw else {
-        remarks.require(path, "text, { file = \"…\" }, { credential = \"…\" } or { env = \"…\" }");
-        return None;
-    };
+    match raw {
+        Some(raw) => resolve(path, raw, Secret::from_bytes, surroundings, remarks),
+        None => {
+            remarks.require(path, "text, { file = \"…\" }, { credential = \"…\" } or { env = \"…\" }");
+            None
+        }
+    }
+}
+
+/// Returns nothing where a problem or a warning has been told, or where secrets are not fetched.
+pub(super) fn resolve(
+    path: &[&str],
+    raw: RawSecret,
+    make: Make,
+    surroundings: Surroundings<'_>,
+    remarks: &mut Remarks,
+) -> Option<(Secret, SecretSource)> {
     if surroundings.view == View::NoSecrets {
         return None;
     }
-    let (secret, source) = fetch(raw, surroundings.variables);
-    if let SecretSource::File(file) = &source
-        && secret::is_exposed(file)
-    {
-        remarks.doubt(path, format!("{} can be read by group or others; chmod 0600 it", file.display()));
+    let (found, source) = fetch(raw, surroundings.variables);
+    if let SecretSource::File(file) = &source {
+        doubt_exposed(path, file, remarks);
     }
-    match secret {
+    match found.and_then(|(bytes, what)| make(&bytes, &what)) {
         Ok(secret) => Some((secret, source)),
         Err(error @ (SecretError::NoCredentials(_) | SecretError::NotSet(_)))
             if surroundings.view == View::Shell =>
@@ -70,22 +96,27 @@ fn resolve(
     }
 }
 
-fn fetch(raw: RawSecret, variables: &Variables) -> (Result<Secret, SecretError>, SecretSource) {
+/// The bytes, and what the place they stand at is called.
+type Found = Result<(Vec<u8>, String), SecretError>;
+
+fn fetch(raw: RawSecret, variables: &Variables) -> (Found, SecretSource) {
+    let read = |file: &Path| Ok((secret::read(file)?, file.display().to_string()));
     match raw {
         RawSecret::Literal(text) => {
-            (Secret::from_bytes(text.expose().as_bytes(), "the text"), SecretSource::Literal)
+            (Ok((text.expose().into(), "the text".to_owned())), SecretSource::Literal)
         }
-        RawSecret::File(file) => (Secret::from_file(&file), SecretSource::File(file)),
+        RawSecret::File(file) => (read(&file), SecretSource::File(file)),
         RawSecret::Env(name) => {
             let value = variables.get(OsStr::new(&name)).map(AsRef::as_ref);
-            (Secret::from_variable(&name, value), SecretSource::Env(name))
+            let found = secret::variable(&name, value).map(|(bytes, what)| (bytes.to_vec(), what));
+            (found, SecretSource::Env(name))
         }
         RawSecret::Credential(name) => {
-            let secret = match credential(&name, variables) {
-                Some(file) => Secret::from_file(&file),
+            let found = match credential(&name, variables) {
+                Some(file) => read(&file),
                 None => Err(SecretError::NoCredentials(name.clone())),
             };
-            (secret, SecretSource::Credential(name))
+            (found, SecretSource::Credential(name))
         }
     }
 }

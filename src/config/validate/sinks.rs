@@ -1,15 +1,17 @@
 //! The sinks, and that no two things write one file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::Remarks;
 use super::taken::{Taken, real};
-use crate::config::raw::{RawFileSink, RawSink};
-use crate::config::{FileSink, Journal, Sink, SinkKind};
+use super::{Remarks, webhook};
+use crate::config::raw::{RawAccountNames, RawFileSink, RawSink, RawStates};
+use crate::config::{FileSink, Journal, Sink, SinkKind, Wanted};
 
+/// `accounts` are all that the configuration names, also those that are switched off.
 pub(super) fn sinks(
     raw: BTreeMap<String, RawSink>,
+    accounts: &BTreeSet<String>,
     journal: Option<&Journal>,
     taken: &Taken<'_>,
     remarks: &mut Remarks,
@@ -17,20 +19,54 @@ pub(super) fn sinks(
     if raw.is_empty() {
         remarks.doubt(&["sinks"], "none is configured: events stay in the journal and are delivered nowhere");
     }
-    let sinks: Vec<_> = raw.into_iter().map(|(name, raw)| sink(name, raw, remarks)).collect();
+    let sinks: Vec<_> =
+        raw.into_iter().map(|(name, raw)| sink(name, raw, accounts, taken, remarks)).collect();
     refuse_shared_files(sinks.iter().flatten(), journal, taken, remarks);
     sinks.into_iter().collect()
 }
 
-fn sink(name: String, raw: RawSink, remarks: &mut Remarks) -> Option<Sink> {
-    let kind = match raw {
-        RawSink::File(raw) => SinkKind::File(file_sink(&name, raw, remarks)?),
+fn sink(
+    name: String,
+    raw: RawSink,
+    accounts: &BTreeSet<String>,
+    taken: &Taken<'_>,
+    remarks: &mut Remarks,
+) -> Option<Sink> {
+    let (wanted, kind) = match raw {
+        RawSink::File(mut raw) => {
+            let wanted = wanted(&name, raw.states.take(), raw.accounts.take(), accounts, remarks);
+            (wanted, file_sink(&name, raw, remarks).map(SinkKind::File))
+        }
+        RawSink::Webhook(mut raw) => {
+            let wanted = wanted(&name, raw.states.take(), raw.accounts.take(), accounts, remarks);
+            let webhook = webhook::webhook(&name, *raw, taken.surroundings, remarks);
+            (wanted, webhook.map(|webhook| SinkKind::Webhook(Box::new(webhook))))
+        }
     };
-    Some(Sink { name, kind })
+    Some(Sink { name, wanted: wanted?, kind: kind? })
+}
+
+fn wanted(
+    name: &str,
+    states: Option<RawStates>,
+    accounts: Option<RawAccountNames>,
+    known: &BTreeSet<String>,
+    remarks: &mut Remarks,
+) -> Option<Wanted> {
+    let states = states.map(|states| states.0.into_iter().map(|state| state.value.0).collect());
+    let accounts: Option<BTreeSet<String>> =
+        accounts.map(|accounts| accounts.0.into_iter().map(|account| account.value.0).collect());
+    if accounts.as_ref().is_some_and(|wanted| !wanted.is_subset(known)) {
+        let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let message = format!("must be names of accounts of this configuration: {known}");
+        remarks.refuse(&["sinks", name, "accounts"], message);
+        return None;
+    }
+    Some(Wanted { states, accounts })
 }
 
 fn file_sink(name: &str, raw: RawFileSink, remarks: &mut Remarks) -> Option<FileSink> {
-    let RawFileSink { path, mode } = raw;
+    let RawFileSink { states: _, accounts: _, path, mode } = raw;
     if path.is_none() {
         remarks.require(&["sinks", name, "path"], "the path of the file to append to");
     }
@@ -45,7 +81,11 @@ fn refuse_shared_files<'a>(
 ) {
     let journal = journal.map(|journal| real(&journal.path));
     let mut writers: BTreeMap<PathBuf, &str> = BTreeMap::new();
-    for Sink { name, kind: SinkKind::File(FileSink { path, .. }) } in sinks {
+    for Sink { name, wanted: _, kind } in sinks {
+        let path = match kind {
+            SinkKind::File(FileSink { path, mode: _ }) => path,
+            SinkKind::Webhook(_) => continue,
+        };
         let key = ["sinks", name, "path"];
         if let Some(what) = taken.by(path) {
             remarks.refuse(&key, format!("is {what}; it must be another one"));

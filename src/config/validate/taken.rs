@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use super::Surroundings;
 use super::secrets;
 use crate::config::Log;
-use crate::config::raw::{RawAccount, RawSecret};
+use crate::config::raw::{RawAccount, RawSecret, RawSink};
 
 /// What files are for, by their real path.
 pub(super) struct Taken<'a> {
-    surroundings: Surroundings<'a>,
+    pub(super) surroundings: Surroundings<'a>,
     files: BTreeMap<PathBuf, String>,
     logs: Option<PathBuf>,
 }
@@ -31,6 +31,29 @@ impl<'a> Taken<'a> {
             }
             if let Some(ca_file) = &account.requests.ca_file {
                 self.enter(&ca_file.value.0, format!("what accounts.{name}.requests.ca_file names"));
+            }
+        }
+    }
+
+    /// The files that sinks read.
+    pub(super) fn enter_sinks(&mut self, sinks: &BTreeMap<String, RawSink>) {
+        for (name, sink) in sinks {
+            let webhook = match sink {
+                RawSink::File(_) => continue,
+                RawSink::Webhook(webhook) => webhook,
+            };
+            let signing = webhook.signing_secret.iter().flat_map(|secrets| secrets.all());
+            let secrets = signing.map(|secret| ("signing_secret", secret));
+            let headers = webhook.headers.values().map(|secret| ("headers", secret));
+            for (key, secret) in secrets.chain(headers) {
+                if let Some(file) = self.file_of(secret) {
+                    self.enter(&file, format!("a secret of sinks.{name}.{key}"));
+                }
+            }
+            for (key, file) in [("ca_file", &webhook.ca_file), ("client_cert", &webhook.client_cert)] {
+                if let Some(file) = file {
+                    self.enter(&file.value.0, format!("what sinks.{name}.{key} names"));
+                }
             }
         }
     }

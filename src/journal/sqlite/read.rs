@@ -5,17 +5,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
-use crate::journal::{Entry, Mark, Progress, Resume, StoredPause};
+use crate::journal::{Entry, Heading, Mark, Progress, Resume, StoredPause};
 
-/// A newer change is one with a later date; where a date is missing, one that was journaled later.
-const ENTRIES_AFTER: &str = "
+/// An entry, as [`entry`] reads it. A newer change is one with a later date; where a date is missing, one that was
+/// journaled later.
+const ENTRY: &str = "
     SELECT seq, e.id, account, url, order_id, state, current_change_ns, received_at_ms, item, EXISTS (
         SELECT 1 FROM events newer
         WHERE newer.account = e.account AND newer.order_id = e.order_id AND newer.seq <> e.seq
             AND coalesce(newer.current_change_ns > e.current_change_ns, newer.seq > e.seq)
     )
-    FROM events e JOIN sources ON sources.id = e.source
-    WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    FROM events e JOIN sources ON sources.id = e.source";
 
 pub(super) fn entries_after(
     connection: &Connection,
@@ -23,7 +23,8 @@ pub(super) fn entries_after(
     max_events: usize,
     max_bytes: usize,
 ) -> rusqlite::Result<Vec<Entry>> {
-    let mut statement = connection.prepare_cached(ENTRIES_AFTER)?;
+    let mut statement =
+        connection.prepare_cached(&format!("{ENTRY} WHERE seq > ?1 ORDER BY seq LIMIT ?2"))?;
     let mut rows = statement.query(params![seq, i64::try_from(max_events).unwrap_or(i64::MAX)])?;
     let (mut entries, mut n_bytes) = (Vec::new(), 0);
     while n_bytes < max_bytes
@@ -34,6 +35,28 @@ pub(super) fn entries_after(
         entries.push(entry);
     }
     Ok(entries)
+}
+
+pub(super) fn headings_after(
+    connection: &Connection,
+    seq: i64,
+    max_events: usize,
+) -> rusqlite::Result<Vec<Heading>> {
+    connection
+        .prepare_cached(
+            "SELECT seq, account, order_id, state FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        )?
+        .query_map(params![seq, i64::try_from(max_events).unwrap_or(i64::MAX)], heading)?
+        .collect()
+}
+
+pub(super) fn entry_at(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Entry>> {
+    connection.prepare_cached(&format!("{ENTRY} WHERE seq = ?1"))?.query_row([seq], entry).optional()
+}
+
+/// The first four columns.
+pub(super) fn heading(row: &Row<'_>) -> rusqlite::Result<Heading> {
+    Ok(Heading { seq: row.get(0)?, account: row.get(1)?, order_id: row.get(2)?, state: row.get(3)? })
 }
 
 /// Notes a sink that is new, so that it is the first one only once.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::event::{self, Event, Handle, Identity, Item, Leased, Unusable, UnusableReason};
-use crate::journal::{Journaled, Mark};
+use crate::journal::{DeliveryState, FailedAttempt, Journaled, Mark, Settlement, Tries};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -281,4 +281,102 @@ fn a_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let error = SqliteJournal::open(directory.path()).err().unwrap().to_string();
     assert!(error.contains("is a directory"), "{error}");
+}
+
+/// Three events of one batch, and the sink that begins with them.
+async fn with_three_events() -> (tempfile::TempDir, SqliteJournal) {
+    let (directory, journal) = journal();
+    let items =
+        ["1-01", "2-01", "3-01"].map(|id| leased("h", event(id, "handling", Some("2026-03-02T20:54:23Z"))));
+    journal.append(batch(0, items.into())).await.unwrap();
+    journal.resume("erp").await.unwrap();
+    (directory, journal)
+}
+
+#[tokio::test]
+async fn the_state_of_a_delivery_is_kept_until_the_progress_says_it_too() {
+    use DeliveryState::{Dead, Delivered, Pending};
+    let (directory, journal) = with_three_events().await;
+    let last = FailedAttempt {
+        at: jiff::Timestamp::from_second(7).unwrap(),
+        reason: "the receiver answered 400".into(),
+        answer: Some("no such order".into()),
+    };
+    let tries = Tries { attempts: 2, failures: 5, last: Some(last) };
+    let states = vec![(1, Pending(tries.clone())), (3, Delivered)];
+    journal.settle("erp", Settlement { seq: 1, states }).await.unwrap();
+    drop(journal);
+
+    let journal = SqliteJournal::open(&directory.path().join("journal.db")).unwrap();
+    assert_eq!(journal.resume("erp").await.unwrap().progress.seq, 1);
+    let open = journal.open_deliveries("erp", 0, 10).await.unwrap();
+    let states: Vec<_> = open.iter().map(|(heading, state)| (heading.seq, state.clone())).collect();
+    assert_eq!(states, [(1, Pending(tries.clone())), (3, Delivered)]);
+    assert_eq!((open[0].0.order_id.as_str(), open[0].0.state.as_str()), ("1-01", "handling"));
+    assert_eq!(journal.open_deliveries("erp", 1, 10).await.unwrap().len(), 1);
+    assert_eq!(journal.open_deliveries("crm", 0, 10).await.unwrap(), []);
+
+    let states = vec![(1, Dead(tries)), (2, Delivered)];
+    journal.settle("erp", Settlement { seq: 3, states }).await.unwrap();
+    assert_eq!(journal.open_deliveries("erp", 0, 10).await.unwrap(), []);
+    let kept: Vec<(i64, String)> = journal
+        .read("test", |connection| {
+            let mut statement = connection.prepare("SELECT seq, state FROM deliveries")?;
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
+        .await
+        .unwrap();
+    assert_eq!(kept, [(1, "dead".to_owned())], "the progress says the rest");
+}
+
+#[tokio::test]
+async fn events_are_read_one_by_one_and_by_their_headings() {
+    let (_directory, journal) = with_three_events().await;
+    let headings = journal.headings_after(1, 1).await.unwrap();
+    assert_eq!((headings.len(), headings[0].seq, headings[0].order_id.as_str()), (1, 2, "2-01"));
+    let entry = journal.entry(2).await.unwrap().unwrap();
+    assert_eq!(entry, journal.entries_after(1, 1, 1).await.unwrap()[0]);
+    assert_eq!(journal.entry(4).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_another_process_writes_is_noticed_and_what_we_write_is_not() {
+    let (directory, journal) = with_three_events().await;
+    let mut altered = journal.altered();
+    journal.look_for_changes().await.unwrap();
+    journal.settle("erp", Settlement { seq: 1, states: vec![] }).await.unwrap();
+    journal.look_for_changes().await.unwrap();
+    assert!(!altered.has_changed().unwrap());
+
+    let other = Connection::open(directory.path().join("journal.db")).unwrap();
+    other.execute("UPDATE sinks SET seq = 0", []).unwrap();
+    journal.look_for_changes().await.unwrap();
+    assert!(altered.has_changed().unwrap());
+    altered.mark_unchanged();
+    journal.look_for_changes().await.unwrap();
+    assert!(!altered.has_changed().unwrap());
+}
+
+#[test]
+fn every_older_version_is_brought_up_to_date_with_what_it_holds() {
+    for version in 1..schema::VERSION {
+        let mut connection = Connection::open_in_memory().unwrap();
+        schema::migrate_to(&mut connection, 0, version).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO sources (url) VALUES ('http://127.0.0.1/api/orders/feed');
+                 INSERT INTO events (id, account, source, order_id, state, received_at_ms, item)
+                     VALUES (x'ab', 'store', 1, '1-01', 'handling', 0, '{}');
+                 INSERT INTO sinks (name, seq) VALUES ('orders', 1);",
+            )
+            .unwrap();
+        schema::migrate(&mut connection, version).unwrap();
+        let (n_events, seq): (i64, i64) = connection
+            .query_row("SELECT (SELECT count(*) FROM events), (SELECT seq FROM sinks)", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!((n_events, seq), (1, 1), "from version {version}");
+        assert!(matches!(schema::owner(&connection), Ok(schema::Owner::Ours { version: schema::VERSION })));
+    }
 }

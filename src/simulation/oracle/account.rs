@@ -29,7 +29,7 @@ pub(in crate::simulation) struct AccountBook {
 }
 
 /// The pause that a new agent can know of.
-struct Stored {
+pub(in crate::simulation) struct Stored {
     ends_at: Timestamp,
     length: Duration,
     until: Duration,
@@ -147,16 +147,17 @@ impl AccountBook {
         self.closed_until.saturating_sub(now)
     }
 
-    /// Until the journal has answered, what a restart would find is not known.
-    pub(in crate::simulation) fn pause_being_stored(&mut self) {
+    /// The agent asks for what is in force to be stored. Until the journal has answered, what a restart would find is
+    /// not known; what comes into force meanwhile is stored by a request of its own, which may fail.
+    pub(in crate::simulation) fn pause_being_stored(&mut self, now: Duration, wall: Timestamp) -> Stored {
         self.stored = None;
+        let length = self.closed_for(now);
+        Stored { ends_at: pause::ends_at(wall, length), length, until: self.closed_until }
     }
 
-    /// The agent stored a pause: a restart must know of all that is in force.
-    pub(in crate::simulation) fn pause_stored(&mut self, now: Duration, wall: Timestamp) {
-        let length = self.closed_for(now);
-        self.stored =
-            Some(Stored { ends_at: pause::ends_at(wall, length), length, until: self.closed_until });
+    /// The journal has it: a restart must know of it.
+    pub(in crate::simulation) fn pause_stored(&mut self, stored: Stored) {
+        self.stored = Some(stored);
     }
 
     /// What is in force was not stored.

@@ -7,6 +7,7 @@ const MODE: u32 = 0o640;
 fn envelopes(range: std::ops::Range<u32>) -> Vec<Envelope> {
     range
         .map(|n| Envelope {
+            order_id: n.to_string(),
             id: format!("id-{n}"),
             line: format!("{{\"id\":\"id-{n}\",\"state\":\"handling\"}}"),
         })

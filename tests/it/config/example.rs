@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Case, config, fs};
+use super::{Case, SinkKind, config, fs};
 
 const EXAMPLE: &str = include_str!("../../../config.example.toml");
 
@@ -17,16 +17,31 @@ fn the_example_passes_as_it_is_once_the_secret_exists() {
 
 #[test]
 fn what_the_example_shows_behind_a_hash_are_the_defaults() {
-    let text: String = EXAMPLE.lines().map(|line| format!("{}\n", uncommented(line))).collect();
-    // No key without a default but these two.
-    let text = text.replace("ca_file = ", "#").replace("directory = ", "#");
-    assert_eq!(with_secret(&text).load().unwrap().config, with_secret(EXAMPLE).load().unwrap().config);
+    let config = |text: &str| with_secret(text).load().unwrap().config;
+    let shown = without(&without_tables(&uncommented_text()), &NO_DEFAULT);
+    assert_eq!(config(&shown), config(EXAMPLE));
+
+    // A table that is not in force: what has a default may as well not be said.
+    let table = without(&uncommented_text(), &NO_DEFAULT);
+    let webhook = config(&table).sinks.into_iter().find(|sink| sink.name == "erp").unwrap();
+    let defaults = ["allow_http", "max_attempts", "timeout", "concurrency"];
+    let (above, of_table) = table.split_once("[sinks.erp]\n").unwrap();
+    let (of_table, below) = of_table.split_once("\n[").unwrap();
+    let of_table = without(of_table, &defaults);
+    let short = config(&format!("{above}[sinks.erp]\n{of_table}\n[{below}"));
+    assert_eq!(short.sinks.into_iter().find(|sink| sink.name == "erp").unwrap(), webhook);
+    let SinkKind::Webhook(webhook) = webhook.kind else { panic!("{webhook:?}") };
+    assert_eq!((webhook.limits.max_attempts, webhook.limits.concurrency), (20, 4));
 }
 
 #[test]
 fn the_example_names_every_key_of_the_schema() {
     for key in keys_of_schema() {
-        let name = key.rsplit('.').next().unwrap();
+        let name = match key.rsplit('.').next().unwrap() {
+            // Of a header.
+            "NAME" => "headers.authorization",
+            name => name,
+        };
         let shown = EXAMPLE.lines().any(|line| uncommented(line).starts_with(&format!("{name} = ")));
         assert!(shown, "{key}");
     }
@@ -46,13 +61,20 @@ fn the_schema_knows_defaults_and_ranges_and_no_null() {
     assert_eq!(schema["properties"]["poll"]["properties"]["batch_size"]["maximum"], 10);
     assert_eq!(schema["properties"]["poll"]["properties"]["batch_size"]["default"], 10);
     assert_eq!(schema["properties"]["poll"]["additionalProperties"], false);
-    let sink = &schema["properties"]["sinks"]["additionalProperties"]["oneOf"][0]["properties"];
-    assert_eq!((&sink["type"]["const"], &sink["mode"]["default"]), (&"file".into(), &"0600".into()));
+    let sinks = &schema["properties"]["sinks"]["additionalProperties"]["oneOf"];
+    let (file, webhook) = (&sinks[0]["properties"], &sinks[1]["properties"]);
+    assert_eq!((&file["type"]["const"], &file["mode"]["default"]), (&"file".into(), &"0600".into()));
+    assert_eq!(
+        (&webhook["type"]["const"], &webhook["concurrency"]["default"]),
+        (&"webhook".into(), &4.into())
+    );
+    assert_eq!((&webhook["states"]["type"], &webhook["states"]["minItems"]), (&"array".into(), &1.into()));
+    assert_eq!(webhook["signing_secret"]["anyOf"].as_array().map(Vec::len), Some(2), "{webhook:#}");
     let text = schema.to_string();
     assert!(!text.contains("null") && !text.contains("x-allowed"), "{text}");
 }
 
-/// All keys, dotted, with `NAME` and `SINK` for the users' own names.
+/// All keys, dotted, with `NAME` for the users' own names; a sink is named like its type.
 pub(super) fn keys_of_schema() -> Vec<String> {
     let mut keys = Vec::new();
     collect(&config::schema(), "", &mut keys);
@@ -63,27 +85,59 @@ fn collect(schema: &Value, path: &str, keys: &mut Vec<String>) {
     let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     if let Some(properties) = schema["properties"].as_object() {
         properties.iter().for_each(|(name, schema)| collect(schema, &join(name), keys));
+    } else if let Some(variants) = schema["additionalProperties"]["oneOf"].as_array() {
+        let kind = |variant: &Value| variant["properties"]["type"]["const"].as_str().unwrap().to_owned();
+        variants.iter().for_each(|variant| collect(variant, &join(&kind(variant)), keys));
     } else if schema["additionalProperties"].is_object() {
-        collect(&schema["additionalProperties"], &join(if path == "sinks" { "SINK" } else { "NAME" }), keys);
-    } else if let Some(variants) = schema["oneOf"].as_array() {
-        variants.iter().for_each(|variant| collect(variant, path, keys));
+        collect(&schema["additionalProperties"], &join("NAME"), keys);
     } else {
         keys.push(path.to_owned());
     }
 }
 
-/// A key behind `#` without a space.
+/// Keys that the example shows without a default.
+const NO_DEFAULT: [&str; 5] = ["states", "accounts", "ca_file", "client_cert", "directory"];
+
+fn uncommented_text() -> String {
+    EXAMPLE.lines().map(|line| format!("{}\n", uncommented(line))).collect()
+}
+
+/// Without the tables that stand behind `#`.
+fn without_tables(text: &str) -> String {
+    let commented: Vec<&str> = EXAMPLE.lines().filter_map(|line| line.strip_prefix('#')).collect();
+    let mut left = String::new();
+    let mut in_force = true;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            in_force = !commented.contains(&line);
+        }
+        if in_force {
+            left += &format!("{line}\n");
+        }
+    }
+    left
+}
+
+fn without(text: &str, keys: &[&str]) -> String {
+    let says = |line: &&str| !keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
+    text.lines().filter(says).map(|line| format!("{line}\n")).collect()
+}
+
+/// A key or a table behind `#` without a space.
 fn uncommented(line: &str) -> &str {
     match line.strip_prefix('#') {
-        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => key,
+        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => key,
         _ => line,
     }
 }
 
 fn with_secret(text: &str) -> Case {
-    let mut case = Case::new(text);
+    let mut case =
+        Case::new(&text.replace("/etc/order-feed-agent/erp-authorization", "DIR/erp-authorization"));
     fs::create_dir(case.path("credentials")).unwrap();
     case.secret("credentials/app-token", b"tok\n");
+    case.secret("credentials/erp-signing-secret", super::SIGNING_SECRET.as_bytes());
+    case.secret("erp-authorization", b"Bearer tok\n");
     let directory = case.path("credentials");
     case.set("CREDENTIALS_DIRECTORY", directory.to_str().unwrap());
     case

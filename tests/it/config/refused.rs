@@ -210,13 +210,15 @@ fn every_key_refuses_a_list_and_a_date_and_says_what_it_wants() {
     let keys = super::example::keys_of_schema();
     assert!(20 < keys.len(), "{keys:?}");
     for key in keys {
-        let key = key.replace("NAME", "my-store").replace("SINK", "orders");
+        let key = key.replace("NAME", "my-store");
         for value in [format!("[[\"{CANARY}\"]]"), "1979-05-27".to_owned()] {
             let mut lines = BTreeMap::from([
                 ("accounts.my-store.app_key", "\"key\""),
                 ("accounts.my-store.app_token", "{ file = \"DIR/token\" }"),
-                ("sinks.orders.type", "\"file\""),
-                ("sinks.orders.path", "\"DIR/orders.jsonl\""),
+                ("sinks.file.type", "\"file\""),
+                ("sinks.file.path", "\"DIR/orders.jsonl\""),
+                ("sinks.webhook.type", "\"webhook\""),
+                ("sinks.webhook.url", "\"https://example.com\""),
             ]);
             lines.insert(&key, &value);
             let text: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
@@ -235,7 +237,7 @@ fn every_table_refuses_what_is_no_table_and_says_how_one_is_written() {
     for key in super::example::keys_of_schema() {
         let mut above = key.as_str();
         while let Some((table, _)) = above.rsplit_once('.') {
-            tables.insert(table.replace("NAME", "my-store").replace("SINK", "orders"));
+            tables.insert(table.replace("NAME", "my-store"));
             above = table;
         }
     }
@@ -247,8 +249,10 @@ fn every_table_refuses_what_is_no_table_and_says_how_one_is_written() {
             let lines = [
                 ("accounts.my-store.app_key", "\"key\""),
                 ("accounts.my-store.app_token", "{ file = \"DIR/token\" }"),
-                ("sinks.orders.type", "\"file\""),
-                ("sinks.orders.path", "\"DIR/orders.jsonl\""),
+                ("sinks.file.type", "\"file\""),
+                ("sinks.file.path", "\"DIR/orders.jsonl\""),
+                ("sinks.webhook.type", "\"webhook\""),
+                ("sinks.webhook.url", "\"https://example.com\""),
                 (table.as_str(), value),
             ];
             let beside = |key: &&(&str, &str)| key.0 == table || !key.0.starts_with(&format!("{table}."));
@@ -270,16 +274,26 @@ fn a_sink_writes_into_no_file_that_the_agent_reads_or_writes_otherwise() {
         ("DIR/token", "accounts.my-store.app_token"),
         ("DIR/here/./token", "accounts.my-store.app_token"),
         ("DIR/ca.pem", "accounts.my-store.requests.ca_file"),
+        ("DIR/signing", "sinks.hook.signing_secret"),
+        ("DIR/header", "sinks.hook.headers"),
+        ("DIR/hook-ca.pem", "sinks.hook.ca_file"),
         ("DIR/credentials/key", "accounts.off.app_key"),
         ("DIR/log/order-feed-agent.log", "log.directory"),
         ("DIR/log/order-feed-agent.2026-01-31-13.log", "log.directory"),
     ] {
         let text = minimal(&format!(
             "[sinks.b]\ntype = \"file\"\npath = \"{path}\"\n[requests]\nca_file = \"DIR/ca.pem\"\n[log]\n\
-             directory = \"DIR/log\"\n[accounts.off]\nenabled = false\napp_key = {{ credential = \"key\" }}\n"
+             directory = \"DIR/log\"\n[accounts.off]\nenabled = false\napp_key = {{ credential = \"key\" }}\n\
+             [sinks.hook]\ntype = \"webhook\"\nurl = \"https://example.com\"\n\
+             signing_secret = [{{ file = \"DIR/signing\" }}]\nheaders.x = {{ file = \"DIR/header\" }}\n\
+             ca_file = \"DIR/hook-ca.pem\"\n"
         ));
         let mut case = Case::new(&text);
-        fs::write(case.path("ca.pem"), super::CA_PEM).unwrap();
+        for name in ["ca.pem", "hook-ca.pem"] {
+            fs::write(case.path(name), super::CA_PEM).unwrap();
+        }
+        case.secret("signing", super::SIGNING_SECRET.as_bytes());
+        case.secret("header", b"x");
         std::os::unix::fs::symlink(case.path(""), case.path("here")).unwrap();
         let credentials = case.path("credentials");
         case.set("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap());
@@ -386,7 +400,7 @@ proptest! {
     }
 }
 
-fn assert_refused(case: &Case, keys: &[&str]) {
+pub(super) fn assert_refused(case: &Case, keys: &[&str]) {
     let Err(errors) = case.load() else {
         panic!("accepted: {}", fs::read_to_string(case.path("config.toml")).unwrap())
     };

@@ -1,11 +1,11 @@
-//! The HTTP clients: one for all feeds that want the same of it, since each holds its own authorities and pool.
+//! The HTTP clients: one for all that want the same of it, since each holds its own authorities and pool.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use reqwest::{Certificate, Client};
+use reqwest::{Certificate, Client, Identity};
 
-use crate::config::{self, CaFile, Proxy};
+use crate::config::{CaFile, ClientCert, Proxy};
 
 /// A connection that nobody used for so long is closed: before the next poll, and before a server that keeps
 /// connections for a minute would close it just when a request is written to it.
@@ -22,12 +22,16 @@ pub struct Clients(Vec<(Transport, Weak<Client>)>);
 
 /// What a client is made of.
 #[derive(Clone, PartialEq)]
-struct Transport {
-    https_only: bool,
-    connect_timeout: Duration,
-    timeout: Duration,
-    proxy: Proxy,
-    ca_file: Option<CaFile>,
+pub struct Transport {
+    pub(crate) https_only: bool,
+    pub(crate) connect_timeout: Duration,
+    /// For one attempt, body included.
+    pub(crate) timeout: Duration,
+    pub(crate) proxy: Proxy,
+    pub(crate) ca_file: Option<CaFile>,
+    pub(crate) client_cert: Option<ClientCert>,
+    /// Connections kept while nothing is to be sent.
+    pub(crate) n_idle: usize,
 }
 
 impl Clients {
@@ -35,29 +39,31 @@ impl Clients {
     ///
     /// # Errors
     /// It is not there yet and could not be made.
-    pub fn client(&mut self, account: &config::Account) -> Result<Arc<Client>, ClientError> {
-        let transport = Transport {
-            https_only: account.base_url.scheme() == "https",
-            connect_timeout: account.requests.connect_timeout,
-            timeout: account.requests.timeout,
-            proxy: account.requests.proxy.clone(),
-            ca_file: account.requests.ca_file.clone(),
-        };
+    pub fn client(&mut self, wanted: impl Into<Transport>) -> Result<Arc<Client>, ClientError> {
+        let transport = wanted.into();
         self.0.retain(|(_, client)| 0 < client.strong_count());
         let known = self.0.iter().find(|(known, _)| *known == transport);
         if let Some(client) = known.and_then(|(_, client)| client.upgrade()) {
             return Ok(client);
         }
-        let client = Arc::new(transport.client().map_err(ClientError)?);
+        let client = Arc::new(transport.client()?);
         self.0.push((transport, Arc::downgrade(&client)));
         Ok(client)
     }
 }
 
 impl Transport {
+    /// Makes a client of its own.
+    ///
+    /// # Errors
+    /// The TLS library refuses what it is made of.
+    pub fn client(&self) -> Result<Client, ClientError> {
+        self.build().map_err(ClientError)
+    }
+
     /// Every repetition, redirect and cookie would be a request that no policy decided and no gate let pass; a
     /// followed redirect would also hand the credentials to another host.
-    fn client(&self) -> Result<Client, reqwest::Error> {
+    fn build(&self) -> Result<Client, reqwest::Error> {
         let mut builder = Client::builder()
             .user_agent(concat!("order-feed-agent/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
@@ -67,7 +73,7 @@ impl Transport {
             .connect_timeout(self.connect_timeout)
             .timeout(self.timeout)
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(2);
+            .pool_max_idle_per_host(self.n_idle);
         builder = match &self.proxy {
             Proxy::None => builder.no_proxy(),
             // What reqwest does by itself.
@@ -77,6 +83,9 @@ impl Transport {
         if let Some(ca_file) = &self.ca_file {
             builder = builder.tls_certs_merge(Certificate::from_pem_bundle(&ca_file.pem)?);
         }
+        if let Some(client_cert) = &self.client_cert {
+            builder = builder.identity(Identity::from_pem(client_cert.pem.expose().as_bytes())?);
+        }
         builder.build()
     }
 }
@@ -84,6 +93,7 @@ impl Transport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     #[test]
     fn feeds_that_want_the_same_share_a_client_and_one_that_nobody_uses_goes() {

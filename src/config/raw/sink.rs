@@ -1,0 +1,107 @@
+//! The kinds of sinks and their keys. What every sink has stands in each of them: serde cannot refuse unknown keys of
+//! a flattened table.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::address::WebhookUrl;
+use super::file::{FilePath, Mode};
+use super::list::List;
+use super::number::Whole;
+use super::quantity::Period;
+use super::secret::{RawSecret, RawSecrets};
+use super::text::{Text, Word};
+use super::{HOUR, SECOND};
+
+/// What holds where nothing is said, by the type of the sink, its key, and as text that the key's own type reads.
+pub(in crate::config) const SINK_DEFAULTS: &[(&str, &str, &str)] = &[
+    ("file", "mode", "0600"),
+    ("webhook", "allow_http", "false"),
+    ("webhook", "max_attempts", "20"),
+    ("webhook", "timeout", "30s"),
+    ("webhook", "concurrency", "4"),
+];
+
+/// Chosen by the key `type`.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(tag = "type")]
+pub(in crate::config) enum RawSink {
+    /// Appends one line of JSON for each event to a file.
+    File(RawFileSink),
+    /// Sends each event as an HTTP POST, signed by the Standard Webhooks convention.
+    Webhook(Box<RawWebhook>),
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct RawFileSink {
+    /// Only events of orders in these states; all if not given.
+    pub(in crate::config) states: Option<RawStates>,
+    /// Only events of these accounts, by their names here; all if not given.
+    pub(in crate::config) accounts: Option<RawAccountNames>,
+    /// The file; required. Each sink needs its own.
+    pub(in crate::config) path: Option<Text<FilePath>>,
+    /// Permissions of a file that the sink makes.
+    pub(in crate::config) mode: Option<Text<Mode>>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct RawWebhook {
+    /// Only events of orders in these states; all if not given.
+    pub(in crate::config) states: Option<RawStates>,
+    /// Only events of these accounts, by their names here; all if not given.
+    pub(in crate::config) accounts: Option<RawAccountNames>,
+    /// Where events are sent; required. https, or http to a loopback address.
+    pub(in crate::config) url: Option<Text<WebhookUrl>>,
+    /// Allows an http URL to any host: everybody on the way can read the events.
+    pub(in crate::config) allow_http: Option<bool>,
+    /// What requests are signed with: `whsec_` and base64 of 24 to 64 bytes. Each secret of a list gives a signature.
+    pub(in crate::config) signing_secret: Option<RawSecrets<10>>,
+    /// Headers of your own, such as `authorization`; their values are secrets.
+    #[schemars(extend("propertyNames" = { "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" }))]
+    pub(in crate::config) headers: BTreeMap<String, RawSecret>,
+    /// PEM file with authorities to trust besides the system's.
+    pub(in crate::config) ca_file: Option<Text<FilePath>>,
+    /// PEM file with a certificate, its chain and its private key, to show to the receiver.
+    pub(in crate::config) client_cert: Option<Text<FilePath>>,
+    /// Attempts at one event; after the last it becomes a dead letter.
+    pub(in crate::config) max_attempts: Option<Whole<1, 1_000>>,
+    /// For one attempt, from connecting to the end of the answer.
+    pub(in crate::config) timeout: Option<Text<Period<SECOND, HOUR>>>,
+    /// Events delivered at the same time, each of another order.
+    pub(in crate::config) concurrency: Option<Whole<1, 32>>,
+}
+
+pub(in crate::config) type RawStates = List<Text<StateName>, 100>;
+pub(in crate::config) type RawAccountNames = List<Text<AccountName>, 10_000>;
+
+/// As VTEX writes it, such as `ready-for-handling`.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct StateName(pub(in crate::config) String);
+
+impl Word for StateName {
+    fn allowed() -> String {
+        "the name of a state, such as \"ready-for-handling\"; \"\" is an event without one".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        (text.len() <= 200 && text == text.trim()).then(|| Self(text.to_owned()))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::config) struct AccountName(pub(in crate::config) String);
+
+impl Word for AccountName {
+    fn allowed() -> String {
+        "the name of an account of this configuration".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+}

@@ -1,0 +1,301 @@
+//! Delivery to a sink that takes one event at a time: the events of an order one after another, different orders side
+//! by side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Limits, Wanted};
+use crate::http::NoAnswer;
+use crate::journal::{FailedAttempt, JournalError, Outbox};
+use crate::observe::liveness::Heartbeat;
+use crate::observe::logging::ErrorChain;
+use crate::policy::backoff::Backoff;
+use crate::policy::breaker;
+use crate::policy::health::Fault;
+use crate::sink::{Envelope, EventSink, Refusal, RefusalCause};
+use crate::wall::Wall;
+
+use super::plan::{Failed, InHand, Plan};
+use super::tell::Teller;
+use super::{IDLE, envelope, resume};
+
+/// Read from the journal at once.
+const PAGE: usize = 500;
+
+/// How long an answer that is still out at the shutdown is waited for; its event is delivered again at the next start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the journal may take before the loop counts as hung.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two attempts at a journal that fails.
+const BACKOFF: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
+
+/// What the loop of such a sink works with.
+pub struct EventWorker<'a, J, S> {
+    pub name: &'a str,
+    pub wanted: Wanted,
+    pub limits: Limits,
+    pub breaker: breaker::Settings,
+    pub sink: Arc<S>,
+    pub journal: Arc<J>,
+    pub wall: Wall,
+    pub heartbeat: &'a Heartbeat,
+}
+
+/// How an attempt ended.
+enum Attempted {
+    Delivered,
+    Refused(Envelope, Refusal),
+    /// Nothing was sent.
+    Unread(JournalError),
+}
+
+/// The attempts that are out. Dropping it drops them.
+type Attempts = JoinSet<(InHand, Attempted)>;
+
+/// What the loop keeps between its rounds.
+struct Work {
+    plan: Plan,
+    attempts: Attempts,
+    appended: watch::Receiver<()>,
+    altered: watch::Receiver<()>,
+    teller: Teller,
+    rng: StdRng,
+}
+
+impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
+    /// Delivers until `shutdown`; deliveries in hand are finished, as far as their receivers answer soon.
+    pub async fn run(self, seed: u64, shutdown: &CancellationToken) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (appended, altered) = (self.journal.appended(), self.journal.altered());
+        let mut teller = Teller::new(self.name);
+        let Some(plan) = self.begin(&mut teller, &mut rng, shutdown).await else { return };
+        let mut work = Work { plan, attempts: JoinSet::new(), appended, altered, teller, rng };
+        let mut n_failures = 0;
+        while !shutdown.is_cancelled() {
+            match self.go_on(&mut work, shutdown).await {
+                Ok(()) if n_failures == 0 => {}
+                Ok(()) => {
+                    work.teller.journal_recovered(n_failures);
+                    n_failures = 0;
+                }
+                Err(error) => {
+                    n_failures += 1;
+                    self.wait_for_journal(&mut work, &error, n_failures, shutdown).await;
+                }
+            }
+        }
+        self.finish(&mut work).await;
+    }
+
+    /// Reads where the sink goes on; `None` where the shutdown comes first.
+    async fn begin(
+        &self,
+        teller: &mut Teller,
+        rng: &mut StdRng,
+        shutdown: &CancellationToken,
+    ) -> Option<Plan> {
+        let mut n_failures = 0;
+        loop {
+            self.heartbeat.due_within(JOURNAL_PATIENCE);
+            match resume(self.name, &*self.journal).await {
+                Ok(progress) => {
+                    let (wanted, max_attempts) = (self.wanted.clone(), self.limits.max_attempts);
+                    return Some(Plan::new(progress.seq, wanted, max_attempts, self.breaker));
+                }
+                Err(error) => {
+                    n_failures += 1;
+                    let wait = BACKOFF.delay(n_failures, rng.random());
+                    teller.journal_blocked(&error, n_failures, wait);
+                    self.heartbeat.due_within(wait);
+                    shutdown.run_until_cancelled(sleep(wait)).await?;
+                }
+            }
+        }
+    }
+
+    /// One round: takes what there is room for, records, sends what may go, and waits for something to happen.
+    async fn go_on(&self, work: &mut Work, shutdown: &CancellationToken) -> Result<(), JournalError> {
+        self.heartbeat.due_within(JOURNAL_PATIENCE);
+        self.fill(work).await?;
+        // Before anything else is sent: no more than what is in hand is ever delivered and not recorded.
+        self.record(work).await?;
+        let again_at = self.send(work);
+        self.heartbeat.due_within(IDLE.max(self.limits.timeout));
+        let idle = Instant::now() + IDLE;
+        let again_at = again_at.map_or(idle, |at| at.min(idle));
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            Some(ended) = work.attempts.join_next() => self.settle(work, ended)?,
+            _ = work.appended.changed() => {}
+            _ = work.altered.changed() => work.plan.reload(),
+            () = sleep_until(again_at) => {}
+        }
+        while let Some(ended) = work.attempts.try_join_next() {
+            self.settle(work, ended)?;
+        }
+        Ok(())
+    }
+
+    /// Takes from the journal what there is room for.
+    async fn fill(&self, work: &mut Work) -> Result<(), JournalError> {
+        while let Some(seq) = work.plan.to_load() {
+            let open = self.journal.open_deliveries(self.name, seq, PAGE).await?;
+            let is_last = open.len() < PAGE;
+            work.plan.load(open, is_last);
+        }
+        // Seen before the journal is read, so that nothing appended meanwhile is slept over.
+        work.appended.mark_unchanged();
+        while let Some((seq, room)) = work.plan.to_take() {
+            let n_asked = room.min(PAGE);
+            let headings = self.journal.headings_after(seq, n_asked).await?;
+            let is_last = headings.len() < n_asked;
+            work.plan.take(headings);
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn record(&self, work: &mut Work) -> Result<(), JournalError> {
+        if let Some(settlement) = work.plan.settlement() {
+            self.journal.settle(self.name, settlement.clone()).await?;
+            work.plan.recorded(&settlement);
+        }
+        Ok(())
+    }
+
+    /// Sends what may go; returns when there may be more, where it is known.
+    fn send(&self, work: &mut Work) -> Option<Instant> {
+        while work.attempts.len() < self.limits.concurrency as usize {
+            let in_hand = match work.plan.next(Instant::now().into_std()) {
+                Ok(in_hand) => in_hand,
+                Err(again_at) => return again_at.map(Instant::from_std),
+            };
+            if in_hand.half_opened() {
+                work.teller.half_opened();
+            }
+            let (journal, sink) = (Arc::clone(&self.journal), Arc::clone(&self.sink));
+            work.attempts.spawn(async move {
+                let attempted = attempt(&*journal, &*sink, in_hand.seq()).await;
+                (in_hand, attempted)
+            });
+        }
+        None
+    }
+
+    /// Takes note of an attempt that has ended.
+    ///
+    /// # Errors
+    /// It could not be made.
+    fn settle(
+        &self,
+        work: &mut Work,
+        ended: Result<(InHand, Attempted), JoinError>,
+    ) -> Result<(), JournalError> {
+        let (in_hand, attempted) = match ended {
+            Ok(ended) => ended,
+            // A bug: the agent must not go on as if the event were still in hand.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
+        let now = Instant::now();
+        match attempted {
+            Attempted::Delivered => {
+                let transition = work.plan.delivered(in_hand, now.into_std());
+                work.teller.breaker(transition);
+            }
+            Attempted::Refused(envelope, refusal) => {
+                let failed = self.failed(&refusal);
+                let jitter = work.rng.random();
+                let consequence = work.plan.refused(in_hand, failed, now.into_std(), jitter);
+                work.teller.refused(&envelope, &refusal, &consequence, now);
+                work.teller.breaker(consequence.transition);
+            }
+            Attempted::Unread(error) => {
+                work.plan.not_tried(in_hand, now.into_std());
+                return Err(error);
+            }
+        }
+        if work.plan.n_failing() == 0 {
+            work.teller.recovered(now);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, refusal: &Refusal) -> Failed {
+        let is_throttled = matches!(refusal.cause, RefusalCause::Status(429));
+        let fault = match refusal.cause {
+            RefusalCause::NoAnswer(NoAnswer::NotConnected(_)) | RefusalCause::Status(429) => Fault::Sink,
+            RefusalCause::NoAnswer(NoAnswer::Broken(_)) | RefusalCause::Status(_) => Fault::Unclear,
+        };
+        let attempt = FailedAttempt {
+            at: self.wall.now(),
+            reason: ErrorChain(&refusal.cause).to_string(),
+            answer: refusal.answer.clone(),
+        };
+        Failed { attempt, fault, retry_after: refusal.retry_after, is_throttled }
+    }
+
+    /// Waits, and lets the journal prove itself. Attempts that are out go on meanwhile.
+    async fn wait_for_journal(
+        &self,
+        work: &mut Work,
+        error: &JournalError,
+        n_failures: u32,
+        shutdown: &CancellationToken,
+    ) {
+        let wait = BACKOFF.delay(n_failures, work.rng.random());
+        work.teller.journal_blocked(error, n_failures, wait);
+        self.heartbeat.due_within(wait);
+        shutdown.run_until_cancelled(sleep(wait)).await;
+        self.heartbeat.due_within(JOURNAL_PATIENCE);
+        // What it answers shows at the next round.
+        if let Err(error) = self.journal.probe().await {
+            work.teller.unproven(&error);
+        }
+    }
+
+    /// Waits for the answers that are out, and records them.
+    async fn finish(&self, work: &mut Work) {
+        self.heartbeat.due_within(PATIENCE + JOURNAL_PATIENCE);
+        let answers = async {
+            while let Some(ended) = work.attempts.join_next().await {
+                if let Err(error) = self.settle(work, ended) {
+                    work.teller.unproven(&error);
+                }
+            }
+        };
+        if timeout(PATIENCE, answers).await.is_err() {
+            work.teller.left(work.attempts.len());
+        }
+        if let Err(error) = self.record(work).await {
+            work.teller.unrecorded(&error);
+        }
+    }
+}
+
+async fn attempt<J: Outbox, S: EventSink>(journal: &J, sink: &S, seq: i64) -> Attempted {
+    let envelope = match journal.entry(seq).await {
+        Ok(Some(entry)) => envelope::envelope(&entry),
+        // Somebody took it out of the journal by hand: there is nothing to deliver any more.
+        Ok(None) => return Attempted::Delivered,
+        Err(error) => return Attempted::Unread(error),
+    };
+    match sink.deliver(&envelope).await {
+        Ok(()) => Attempted::Delivered,
+        Err(refusal) => Attempted::Refused(envelope, refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests;

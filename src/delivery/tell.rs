@@ -1,0 +1,123 @@
+//! What the delivery to one sink says in the log.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use crate::journal::JournalError;
+use crate::observe::logging::ErrorChain;
+use crate::observe::thinning::Thinning;
+use crate::policy::breaker::Transition;
+use crate::sink::{Envelope, Refusal, RefusalCause};
+
+use super::plan::{Consequence, Next};
+
+/// Remembers what it said, so that the same failure again and again does not fill the log.
+pub(super) struct Teller {
+    sink: String,
+    /// By the status of the answer; `None` where there was none.
+    failures: Thinning<Option<u16>>,
+}
+
+impl Teller {
+    pub(super) fn new(sink: &str) -> Self {
+        Self { sink: sink.to_owned(), failures: Thinning::default() }
+    }
+
+    /// Every event that failed is delivered by now, or a dead letter.
+    pub(super) fn recovered(&mut self, now: Instant) {
+        if let Some(ended) = self.failures.end(|_| true, now) {
+            info!(
+                event = "delivery.recovered",
+                sink = self.sink,
+                failures = ended.times,
+                lasted_ms = ended.lasted.as_millis() as u64,
+                "no event waits for another attempt any more"
+            );
+        }
+    }
+
+    pub(super) fn refused(
+        &mut self,
+        envelope: &Envelope,
+        refusal: &Refusal,
+        consequence: &Consequence,
+        now: Instant,
+    ) {
+        let status = match refusal.cause {
+            RefusalCause::Status(status) => Some(status),
+            RefusalCause::NoAnswer(_) => None,
+        };
+        let times = self.failures.note(status, now);
+        let (sink, answer) = (self.sink.as_str(), refusal.answer.as_deref());
+        let (id, order) = (envelope.id.as_str(), envelope.order_id.as_str());
+        let (attempts, failures) = (consequence.tries.attempts, consequence.tries.failures);
+        match consequence.next {
+            Next::DeadLetter => error!(
+                event = "delivery.dead_lettered", sink, id, order, status, attempts, failures, answer, error = %ErrorChain(&refusal.cause),
+                "event is set aside: see `order-feed-agent dead-letters list`"
+            ),
+            Next::Retry(wait) => {
+                let Some(times) = times else { return };
+                warn!(
+                    event = "delivery.failed", sink, id, order, status, attempts, failures, answer, times,
+                    wait_ms = wait.as_millis() as u64, retry_after_s = refusal.retry_after.map(|wait| wait.as_secs()),
+                    outcome = "retry", error = %ErrorChain(&refusal.cause), "event was not delivered and is tried again"
+                );
+            }
+        }
+    }
+
+    pub(super) fn half_opened(&self) {
+        info!(event = "circuit.half_open", sink = self.sink, "trying whether the sink works again");
+    }
+
+    pub(super) fn breaker(&self, transition: Option<Transition>) {
+        match transition {
+            Some(Transition::Opened) => warn!(
+                event = "circuit.opened",
+                sink = self.sink,
+                "several orders failed in a row: the sink gets one event now and then until it works again"
+            ),
+            Some(Transition::Closed) => {
+                info!(event = "circuit.closed", sink = self.sink, "the sink works again")
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn journal_blocked(&self, error: &JournalError, failures: u32, wait: Duration) {
+        warn!(
+            event = "journal.blocked", sink = self.sink, failures, wait_ms = wait.as_millis() as u64,
+            error = %ErrorChain(error), "deliveries wait for the journal"
+        );
+    }
+
+    pub(super) fn journal_recovered(&self, failures: u32) {
+        info!(event = "journal.recovered", sink = self.sink, failures, "deliveries go on");
+    }
+
+    pub(super) fn unproven(&self, error: &JournalError) {
+        warn!(
+            event = "journal.blocked", sink = self.sink, error = %ErrorChain(error),
+            "the journal cannot be used"
+        );
+    }
+
+    pub(super) fn left(&self, n_events: usize) {
+        warn!(
+            event = "delivery.unanswered",
+            sink = self.sink,
+            events = n_events,
+            "the receiver did not answer before the shutdown: these events are delivered again at the next start"
+        );
+    }
+
+    pub(super) fn unrecorded(&self, error: &JournalError) {
+        warn!(
+            event = "journal.blocked", sink = self.sink, error = %ErrorChain(error),
+            "the last deliveries are not recorded: they are made again at the next start"
+        );
+    }
+}
