@@ -11,12 +11,15 @@ use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, ConfigErrors, Loaded};
+use crate::config::{self, ConfigErrors, Loaded, Outline};
+use crate::journal::desk::Desk;
 use crate::observe::logging::ErrorChain;
 use crate::shutdown;
 
 pub mod check;
+mod dead_letters;
 mod demo;
+mod events;
 mod output;
 mod run;
 mod sandbox;
@@ -51,6 +54,10 @@ enum Command {
     Run,
     /// Validate the configuration as `run` would; touch nothing
     Check(CheckArgs),
+    /// Show what the journal holds, beside a running agent or without one
+    Events(events::EventsArgs),
+    /// Show, retry or discard what could not be delivered or decoded, beside a running agent or without one
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// Serve a local VTEX order feed for trying things out
     Sandbox(sandbox::SandboxArgs),
     /// Show the whole job on a sandbox of its own; needs no account and no file
@@ -75,6 +82,8 @@ enum Failure {
     /// The configuration is refused, and the reasons have been printed.
     Told,
     Failed(Box<dyn Error + Send + Sync>),
+    /// Not everything could be done, and the reasons have been printed.
+    Unfinished,
 }
 
 /// A second signal asked to end at once.
@@ -88,6 +97,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Config(errors) => errors.fmt(f),
             Self::Told => f.write_str("the configuration is refused"),
+            Self::Unfinished => f.write_str("not everything could be done"),
             Self::Refused(error) | Self::Failed(error) => ErrorChain(&**error).fmt(f),
         }
     }
@@ -113,6 +123,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run => run::run(&config()),
         Command::Check(arguments) => self::check(&config(), &arguments),
+        Command::Events(arguments) => events::run(&config(), arguments),
+        Command::DeadLetters(arguments) => dead_letters::run(&config(), arguments),
         Command::Sandbox(arguments) => self::sandbox(arguments),
         Command::Demo(arguments) => block_on(async |shutdown| demo::run(arguments, shutdown).await),
     };
@@ -125,6 +137,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(CONFIG_REFUSED)
         }
         Err(Failure::Told) => ExitCode::from(CONFIG_REFUSED),
+        Err(Failure::Unfinished) => ExitCode::FAILURE,
         Err(refused @ Failure::Refused(_)) => {
             output::error(&refused);
             ExitCode::from(CONFIG_REFUSED)
@@ -165,6 +178,13 @@ fn sandbox(arguments: sandbox::SandboxArgs) -> Result<(), Failure> {
 /// Reads the configuration as every command does that needs one.
 fn load(path: &Path) -> Result<Loaded, Failure> {
     config::load(path, std::env::vars_os()).map_err(Failure::Config)
+}
+
+/// Opens the journal that the configuration names, beside a running agent or without one. No secret is fetched.
+fn open_journal(path: &Path) -> Result<(Outline, Desk), Failure> {
+    let outline = config::outline(path, std::env::vars_os()).map_err(Failure::Config)?;
+    let desk = Desk::open(&outline.journal)?;
+    Ok((outline, desk))
 }
 
 /// Runs `work`, whose token the first SIGTERM or SIGINT cancels; a second one ends it at once.

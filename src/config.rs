@@ -13,7 +13,8 @@ use reqwest::Url;
 use crate::policy::retry::Retry;
 use crate::policy::{breaker, pause};
 
-pub use load::{Inspection, Loaded, Settings, inspect, load, load_regular, settings};
+pub use load::{Inspection, Loaded, Settings, inspect, load, load_regular, outline, settings};
+pub use outline::{Outline, source};
 pub use problem::{ConfigErrors, Problem, Warning};
 pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
@@ -27,6 +28,7 @@ mod layers;
 pub(crate) mod limited;
 mod load;
 mod origin;
+mod outline;
 mod problem;
 mod raw;
 mod read;
@@ -121,6 +123,8 @@ pub struct CaFile {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Journal {
     pub path: PathBuf,
+    /// How long an event is kept that every sink is done with.
+    pub retention: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq)]

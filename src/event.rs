@@ -153,6 +153,11 @@ pub fn hash<'a>(fields: impl IntoIterator<Item = Option<&'a str>>) -> [u8; 16] {
     half
 }
 
+/// How ids are shown.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Reads a date of the feed: 0–9 fractional digits, `Z`, an offset, or nothing (then UTC). Year 1, which VTEX
 /// sends for "none", and whatever is not a date are `None`.
 pub fn date(text: &str) -> Option<Timestamp> {

@@ -3,6 +3,7 @@
 //! It also keeps how far each sink has come, in the same transactions, so that progress and events never disagree,
 //! and the pauses that VTEX asked for, so that a restart does not break them.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::event::{Handle, Item};
 
 pub use sqlite::SqliteJournal;
 
+pub mod desk;
 mod schema;
 mod sqlite;
 
@@ -247,6 +249,15 @@ pub trait Outbox: Journal {
     fn altered(&self) -> watch::Receiver<()>;
 }
 
+/// What a pass of pruning took out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub n_events: u64,
+    pub n_keys: u64,
+    /// Sinks that are forgotten, each with how many of its deliveries were still to be made or set aside.
+    pub sinks: BTreeMap<String, u64>,
+}
+
 /// The journal could not be opened or used. Its file is left as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -258,6 +269,10 @@ pub enum JournalError {
     Locked { path: PathBuf, holder: String },
     #[error("journal {}: written by a newer version (schema {found}, this binary knows up to {known}); install that version again", path.display())]
     Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("journal {}: written by an older version (schema {found}, this binary needs {needed}); `order-feed-agent run` of this version brings it up to date", path.display())]
+    Older { path: PathBuf, found: i64, needed: i64 },
+    #[error("journal {}: there is none yet; `order-feed-agent run` makes it", path.display())]
+    Missing { path: PathBuf },
     #[error("journal {}: this is a database of another program", path.display())]
     Foreign { path: PathBuf },
     #[error("journal {}: {doing}", path.display())]

@@ -26,6 +26,7 @@ mod feeds;
 mod parts;
 mod reload;
 mod sinks;
+mod upkeep;
 
 /// Why the agent could not start, or did not stop as it should.
 #[derive(Debug, thiserror::Error)]
@@ -72,19 +73,21 @@ pub async fn run(
     );
     let board = Board { metrics, ..Board::default() };
     let journal = Arc::new(open_journal(config.journal.path.clone()).await?);
+    let retention = config.journal.retention;
     let mut agent = Agent {
         feeds: Feeds::new(Arc::clone(&journal), board.clone(), shutdown.clone()),
         sinks: Sinks::new(Arc::clone(&journal), board.clone()),
         config,
     };
     agent.feeds.follow(&agent.config).await?;
+    agent.sinks.note(&agent.config).await?;
     agent.sinks.follow(&agent.config);
     systemd::ready();
     info!(event = "agent.ready", "configuration, journal and sinks are open");
     tokio::select! {
         ended = agent.work_and_stop(reload, &shutdown) => ended,
         never = tell(&board) => match never {},
-        never = Sinks::notice_changes(&journal) => match never {},
+        never = upkeep::keep_up(&journal, retention) => match never {},
     }
 }
 

@@ -9,6 +9,7 @@ use super::environment::Variables;
 use super::file::{self, Accept, ReadError};
 use super::layers::{KeyPath, Layers, get};
 use super::origin::Origin;
+use super::outline::{self, Outline};
 use super::problem::{ConfigErrors, Problem, Warning};
 use super::raw::RawConfig;
 use super::read::read_all;
@@ -104,6 +105,25 @@ pub fn settings(
     draft.validate(View::NoSecrets);
     let Inspection { problems, warnings } = draft.remarks();
     if problems.is_empty() { Ok(Settings { settings, warnings }) } else { Err(ConfigErrors::new(problems)) }
+}
+
+/// What the tools of the journal need. No secret is fetched.
+///
+/// # Errors
+///
+/// As [`load`], but for the secrets.
+pub fn outline(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Outline, ConfigErrors> {
+    let mut draft = Draft::read(Accept::Any, path, env)?;
+    let outline = draft.raw.as_ref().and_then(outline::outline);
+    draft.validate(View::NoSecrets);
+    let problems = draft.remarks().problems;
+    match outline {
+        Some(outline) if problems.is_empty() => Ok(outline),
+        Some(_) | None => Err(ConfigErrors::new(problems)),
+    }
 }
 
 /// The mirror as read, before what is required and what contradicts.

@@ -63,6 +63,7 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("circuit_breaker.recovery", "30s"),
     ("circuit_breaker.successes", "3"),
     ("journal.path", "/var/lib/order-feed-agent/journal.db"),
+    ("journal.retention", "30d"),
     ("log.level", "info"),
     ("log.format", "json"),
     ("log.rotation", "daily"),
@@ -189,6 +190,8 @@ pub(super) struct RawCircuitBreaker {
 pub(super) struct RawJournal {
     /// SQLite file.
     pub(super) path: Option<Text<FilePath>>,
+    /// How long events are kept that every sink is done with; pending ones and dead letters are kept for ever.
+    pub(super) retention: Option<Text<Period<HOUR, { 10 * YEAR }>>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]

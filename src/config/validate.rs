@@ -245,12 +245,12 @@ fn circuit_breaker(raw: RawCircuitBreaker) -> Option<breaker::Settings> {
 }
 
 fn journal(raw: RawJournal, taken: &Taken<'_>, remarks: &mut Remarks) -> Option<Journal> {
-    let RawJournal { path } = raw;
+    let RawJournal { path, retention } = raw;
     let path = path?.value.0;
     if let Some(what) = taken.by(&path) {
         remarks.refuse(&["journal", "path"], format!("is {what}; it must be another one"));
     }
-    Some(Journal { path })
+    Some(Journal { path, retention: retention?.value.0 })
 }
 
 fn log(raw: RawLog) -> Option<Log> {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::event::hex;
 use crate::journal::Entry;
 use crate::sink::Envelope;
 
@@ -56,10 +57,6 @@ pub(super) fn envelope(entry: &Entry) -> Envelope {
 /// hold anything, which must not end the agent.
 fn raw(item: &str) -> &RawValue {
     serde_json::from_str(item).unwrap_or(RawValue::NULL)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Wanted;
-use crate::journal::{Entry, JournalError, Outbox, Progress};
+use crate::journal::{DeliveryState, Entry, JournalError, Outbox, Progress, Settlement};
 use crate::observe::liveness::Heartbeat;
 use crate::observe::logging::ErrorChain;
 use crate::policy::backoff::Backoff;
@@ -45,20 +45,31 @@ pub struct LineWorker<'a, J, S> {
     pub heartbeat: &'a Heartbeat,
 }
 
+/// Where the sink stands.
+struct Place {
+    progress: Progress,
+    /// Whether events may be pending behind the progress: those of a sink that was of another type before.
+    may_have_pending: bool,
+}
+
 impl<J: Outbox, S: Sink> LineWorker<'_, J, S> {
     /// Delivers until `shutdown`; a delivery in hand is finished, and what was journaled before the shutdown is tried
     /// once more.
     pub async fn run(mut self, seed: u64, shutdown: &CancellationToken) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut appended = self.journal.appended();
-        let mut progress = None;
+        let (mut appended, mut altered) = (self.journal.appended(), self.journal.altered());
+        let mut place: Option<Place> = None;
         let mut n_failures = 0;
         loop {
             let last = shutdown.is_cancelled();
             // Seen before the journal is read, so that nothing appended meanwhile is slept over.
             appended.mark_unchanged();
+            if let (Some(place), Ok(true)) = (&mut place, altered.has_changed()) {
+                place.may_have_pending = true;
+                altered.mark_unchanged();
+            }
             self.heartbeat.due_within(LONGEST);
-            let delivered = self.deliver_next(&mut progress, 0 < n_failures).await;
+            let delivered = self.deliver_next(&mut place, 0 < n_failures).await;
             if last {
                 return;
             }
@@ -100,38 +111,76 @@ impl<J: Outbox, S: Sink> LineWorker<'_, J, S> {
     /// Delivers what comes next and records it; returns how many events that were.
     async fn deliver_next(
         &mut self,
-        progress: &mut Option<Progress>,
+        place: &mut Option<Place>,
         after_failure: bool,
     ) -> Result<usize, DeliveryError> {
         if after_failure {
             // It may have been the journal, which stores nothing more until it has proved itself.
             self.journal.probe().await?;
         }
-        let current = match progress {
-            Some(progress) => progress,
-            None => progress.insert(resume(self.name, self.journal).await?),
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let progress = resume(self.name, self.journal).await?;
+                place.insert(Place { progress, may_have_pending: true })
+            }
         };
+        if place.may_have_pending && 0 < self.deliver_pending(place).await? {
+            return Ok(1);
+        }
+        let current = &mut place.progress;
         let entries = self.journal.entries_after(current.seq, EVENTS_MAX, BYTES_MAX).await?;
         let Some(last) = entries.last() else { return Ok(0) };
         let wants = |entry: &&Entry| self.wanted.wants(&entry.account, &entry.state);
         let wanted: Vec<&Entry> = entries.iter().filter(wants).collect();
-        if wanted.is_empty() {
-            let next = Progress { seq: last.seq, mark: current.mark };
-            self.journal.record_progress(self.name, next.clone()).await?;
-            *current = next;
-            return Ok(entries.len());
-        }
-        loop {
-            let envelopes = wanted.iter().copied().map(envelope::envelope).collect();
-            let next = match self.sink.deliver(envelopes, current.mark).await? {
-                Delivered::Anchored(mark) => Progress { seq: current.seq, mark: Some(mark) },
-                Delivered::All(mark) => Progress { seq: last.seq, mark: Some(mark) },
+        self.hand_over(&wanted, last.seq, current).await?;
+        Ok(entries.len())
+    }
+
+    /// Hands all of it over and records that the sink stands at `seq`.
+    async fn hand_over(
+        &mut self,
+        entries: &[&Entry],
+        seq: i64,
+        current: &mut Progress,
+    ) -> Result<(), DeliveryError> {
+        let mut is_over = entries.is_empty();
+        let mut next = Progress { seq, mark: current.mark };
+        while !is_over {
+            let envelopes = entries.iter().copied().map(envelope::envelope).collect();
+            (next, is_over) = match self.sink.deliver(envelopes, current.mark).await? {
+                Delivered::Anchored(mark) => (Progress { seq: current.seq, mark: Some(mark) }, false),
+                Delivered::All(mark) => (Progress { seq, mark: Some(mark) }, true),
             };
-            self.journal.record_progress(self.name, next.clone()).await?;
-            *current = next;
-            if current.seq == last.seq {
-                return Ok(entries.len());
+            if !is_over {
+                self.journal.record_progress(self.name, next.clone()).await?;
+                *current = next.clone();
             }
         }
+        self.journal.record_progress(self.name, next.clone()).await?;
+        *current = next;
+        Ok(())
+    }
+
+    /// Delivers what was left pending behind the progress when the sink took events one by one; returns how many
+    /// deliveries that settled.
+    async fn deliver_pending(&mut self, place: &mut Place) -> Result<usize, DeliveryError> {
+        let current = &mut place.progress;
+        let open = self.journal.open_deliveries(self.name, 0, EVENTS_MAX).await?;
+        // Those ahead come by when the progress gets there.
+        place.may_have_pending = !open.is_empty();
+        let (mut entries, mut states) = (Vec::new(), Vec::new());
+        for (heading, state) in open.into_iter().filter(|(heading, _)| heading.seq <= current.seq) {
+            if matches!(state, DeliveryState::Pending(_)) {
+                entries.extend(self.journal.entry(heading.seq).await?);
+            }
+            states.push((heading.seq, DeliveryState::Delivered));
+        }
+        let n_settled = states.len();
+        if 0 < n_settled {
+            self.hand_over(&entries.iter().collect::<Vec<_>>(), current.seq, current).await?;
+            self.journal.settle(self.name, Settlement { seq: current.seq, states }).await?;
+        }
+        Ok(n_settled)
     }
 }

@@ -67,11 +67,14 @@ const PAUSES: &str = "
 ///   `pending`, `dead` or `discarded`; one ahead of it is `delivered` or `pending`. No row behind it: delivered or not
 ///   wanted.
 /// - `open_deliveries`, `dead_letters`: either may be few among many of the other.
+/// - `deliveries.seq` refers to an event; said as a foreign key it would make each pruned event a scan.
+/// - `sinks.first_seq`: the sink was added behind this place.
+/// - `sinks.missing_since_ms`: when the sink was taken out of the configuration.
 /// - `events_by_hour`: finds an event by its id or its time; the hour first, so that inserts stay local.
 const DELIVERIES: &str = "
     CREATE TABLE deliveries (
         sink TEXT NOT NULL,
-        seq INTEGER NOT NULL REFERENCES events (seq),
+        seq INTEGER NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('delivered', 'pending', 'dead', 'discarded')),
         attempts INTEGER NOT NULL,
         failures INTEGER NOT NULL,
@@ -83,6 +86,8 @@ const DELIVERIES: &str = "
     CREATE INDEX open_deliveries ON deliveries (sink, seq) WHERE state IN ('pending', 'delivered');
     CREATE INDEX dead_letters ON deliveries (seq) WHERE state = 'dead';
     CREATE INDEX events_by_hour ON events (received_at_ms / 3600000, id);
+    ALTER TABLE sinks ADD COLUMN missing_since_ms INTEGER;
+    ALTER TABLE sinks ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Whose database a file is, read without changing it.

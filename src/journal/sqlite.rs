@@ -4,20 +4,30 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{Mutex, watch};
+use tokio::time::sleep;
 
 use super::schema;
 use super::{
-    Appended, Batch, DeliveryState, Entry, Heading, Journal, JournalError, Outbox, Progress, Resume,
+    Appended, Batch, DeliveryState, Entry, Heading, Journal, JournalError, Outbox, Progress, Pruned, Resume,
     Settlement, StoredPause,
 };
 
-mod append;
-mod deliveries;
-mod open;
-mod read;
+pub(super) mod append;
+pub(super) mod deliveries;
+pub(super) mod open;
+mod prune;
+pub(super) mod read;
+
+/// VTEX hands out no event that is older, so what is known longer need not be known any more.
+const LONGEST_REDELIVERY: Duration = Duration::from_secs(15 * 86_400);
+
+/// Between two steps of pruning.
+const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 
 /// One connection, used by one blocking task at a time.
 pub struct SqliteJournal {
@@ -101,14 +111,49 @@ impl SqliteJournal {
         })
     }
 
+    /// Notes which sinks are configured at `now`; the others are forgotten once they are missing for long enough.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub async fn keep_sinks(&self, names: Vec<String>, now: Timestamp) -> Result<(), JournalError> {
+        self.write("cannot note the sinks", move |connection| {
+            deliveries::keep_sinks(connection, &names, now.as_millisecond())
+        })
+        .await
+    }
+
+    /// Takes out, in small steps, what is older than `retention` at `now`: events that every sink is done with, sinks
+    /// that are missing since then, and keys that no redelivery can meet any more. Dropping the future leaves the rest
+    /// for the next time.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub async fn prune(&self, retention: Duration, now: Timestamp) -> Result<Pruned, JournalError> {
+        let ago = |length: Duration| {
+            now.as_millisecond().saturating_sub(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
+        };
+        let before =
+            prune::Before { events_ms: ago(retention), keys_ms: ago(retention.max(LONGEST_REDELIVERY)) };
+        let mut pruned = Pruned::default();
+        let mut place = Some(prune::Place::Sinks);
+        while let Some(at) = place {
+            let mut so_far = std::mem::take(&mut pruned);
+            (place, pruned) = self
+                .write("cannot be pruned", move |connection| {
+                    let next = prune::step(connection, at, before, &mut so_far)?;
+                    Ok((next, so_far))
+                })
+                .await?;
+            sleep(PRUNE_PAUSE).await;
+        }
+        Ok(pruned)
+    }
+
     /// Looks whether another process has written since the last look, and tells those who want to know.
     ///
     /// # Errors
     /// The journal cannot be read.
     pub async fn look_for_changes(&self) -> Result<(), JournalError> {
-        if self.altered.receiver_count() == 0 {
-            return Ok(());
-        }
         let has_changed = self
             .with(|store, sqlite| {
                 let version = store
@@ -119,6 +164,8 @@ impl SqliteJournal {
             })
             .await?;
         if has_changed {
+            // It may also be an event: a quarantined item that was decoded again.
+            self.appended.send_replace(());
             self.tell_altered();
         }
         Ok(())

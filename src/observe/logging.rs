@@ -23,6 +23,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 
 pub use error_chain::ErrorChain;
 pub use level::{LevelError, parse_level};
+pub(crate) use line::escape_into;
 pub(super) use record::prefix;
 
 use crate::config::{Log, LogFormat};

@@ -166,7 +166,7 @@ impl Part for Feed {
         let Settings { account, retry, http, gate, first_poll: _ } = settings;
         let account = Account {
             name: account.name.clone(),
-            source: format!("{}/api/orders/feed", account.base_url.as_str().trim_end_matches('/')),
+            source: config::source(&account.base_url),
             poll: account.poll.clone(),
             retry,
             request_timeout: account.requests.timeout,

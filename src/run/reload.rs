@@ -117,6 +117,9 @@ impl Reload {
         if let Err(refused) = self.level.set(&config.log.level) {
             error!(event = "log.level_kept", error = %ErrorChain(&refused), "log.level stays as it was");
         }
+        if let Err(error) = agent.sinks.note(&config).await {
+            warn!(event = "journal.blocked", error = %ErrorChain(&error), "the journal does not know yet which sinks there are");
+        }
         let n_sinks = agent.sinks.follow(&config);
         for warning in &warnings {
             warn!(event = "config.warning", "{warning}");
@@ -141,7 +144,7 @@ pub(super) async fn finished(reading: &mut Option<Reading>) -> Result<Loaded, Un
 
 fn can_be_taken(running: &Config, new: &Config) -> Result<(), NeedsRestart> {
     let fixed = [
-        ("journal.path", running.journal != new.journal),
+        ("journal.path or journal.retention", running.journal != new.journal),
         ("log.format", running.log.format != new.log.format),
         ("log.directory, log.rotation or log.max_files", running.log.files != new.log.files),
     ];

@@ -1,9 +1,9 @@
 //! The sinks: one delivery worker each.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -12,15 +12,12 @@ use super::parts::{Part, Parts};
 use super::{Board, RunError};
 use crate::config::{self, Config, Limits, SinkKind, Wanted};
 use crate::delivery::{EventWorker, LineWorker};
-use crate::journal::SqliteJournal;
+use crate::journal::{JournalError, SqliteJournal};
 use crate::observe::liveness::Heartbeat;
 use crate::observe::logging::ErrorChain;
 use crate::policy::breaker;
 use crate::sink::{EventSink, FileSink, WebhookSink};
 use crate::wall::Wall;
-
-/// How soon a retried dead letter is noticed.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1_500);
 
 /// Between two attempts to make an HTTP client.
 const CLIENT_WAIT: Duration = Duration::from_secs(60);
@@ -60,13 +57,10 @@ impl Sinks {
         })
     }
 
-    /// Looks for changes that command-line tools make. Runs until dropped.
-    pub(super) async fn notice_changes(journal: &SqliteJournal) -> Infallible {
-        loop {
-            sleep(LOOK_INTERVAL).await;
-            // A journal that cannot be read is told of by those who need it.
-            journal.look_for_changes().await.ok();
-        }
+    /// Tells the journal which sinks there are: one that is missing for long is forgotten.
+    pub(super) async fn note(&self, config: &Config) -> Result<(), JournalError> {
+        let names = config.sinks.iter().map(|sink| sink.name.clone()).collect();
+        self.journal.keep_sinks(names, Timestamp::now()).await
     }
 
     pub(super) async fn ended_early(&mut self) -> RunError {

@@ -28,6 +28,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A part of a secret that is shorter is too common a word to be taken out of an answer.
 const SHORTEST_SECRET: usize = 8;
 
+/// A part of a path that is shorter is a name; some addresses end in a token instead.
+const SHORTEST_TOKEN: usize = 16;
+
 /// The sink of `type = "webhook"`.
 pub struct WebhookSink {
     client: Client,
@@ -120,7 +123,10 @@ fn secrets(webhook: &config::Webhook) -> Vec<String> {
     let keys = webhook.signing_secrets.iter().map(|secret| secret.expose().replacen("whsec_", "", 1));
     let query = webhook.url.query().map(str::to_owned);
     let values = webhook.url.query_pairs().map(|(_, value)| value.into_owned());
-    let mut secrets: Vec<String> = headers.chain(words).chain(keys).chain(query).chain(values).collect();
+    let segments = webhook.url.path_segments().into_iter().flatten().map(str::to_owned);
+    let tokens = segments.filter(|segment| SHORTEST_TOKEN <= segment.len());
+    let all = headers.chain(words).chain(keys).chain(query).chain(values).chain(tokens);
+    let mut secrets: Vec<String> = all.collect();
     secrets.retain(|secret| SHORTEST_SECRET <= secret.len());
     // A whole one before its parts.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));

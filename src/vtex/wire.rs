@@ -67,9 +67,30 @@ fn read_item(account: &str, text: &str) -> Item {
         return unusable(account, UnusableReason::NoHandle, None, item);
     };
     let handle = Handle::new(handle);
-    let Some(order_id) = members.text("orderId").filter(|id| !id.is_empty()) else {
-        return unusable(account, UnusableReason::NoOrderId, Some(handle), item);
+    match read_event(account, &members) {
+        Some(event) => Item::Leased(Leased { handle, event }),
+        None => unusable(account, UnusableReason::NoOrderId, Some(handle), item),
+    }
+}
+
+/// Reads an item that was kept without its handle, as [`read_batch`] reads one that has it.
+///
+/// # Errors
+/// What the item lacks.
+pub(crate) fn read_kept(account: &str, item: &str) -> Result<Event, UnusableReason> {
+    let Ok(members) = serde_json::from_str::<Members<'_>>(item) else {
+        return Err(UnusableReason::NotAnObject);
     };
+    match read_event(account, &members) {
+        Some(event) => Ok(event),
+        None if members.is_kind_only() => Err(UnusableReason::NotAnObject),
+        None => Err(UnusableReason::NoOrderId),
+    }
+}
+
+/// Returns nothing where no order is named.
+fn read_event(account: &str, members: &Members<'_>) -> Option<Event> {
+    let order_id = members.text("orderId").filter(|id| !id.is_empty())?;
     let current_change = members.as_received("currentChange");
     let key = Identity {
         account,
@@ -82,15 +103,12 @@ fn read_item(account: &str, text: &str) -> Item {
         event_id: members.as_received("eventId").as_deref(),
     }
     .key();
-    Item::Leased(Leased {
-        handle,
-        event: Event {
-            key,
-            state: members.text("state").unwrap_or_default(),
-            current_change: current_change.as_deref().and_then(event::date),
-            order_id,
-            item,
-        },
+    Some(Event {
+        key,
+        state: members.text("state").unwrap_or_default(),
+        current_change: current_change.as_deref().and_then(event::date),
+        order_id,
+        item: members.without("handle"),
     })
 }
 
@@ -162,6 +180,11 @@ impl<'a> Members<'a> {
             "null" => None,
             other => Some(self.text(name).map_or(Cow::Borrowed(other), Cow::Owned)),
         }
+    }
+
+    /// Whether it is what [`not_an_object`] keeps.
+    fn is_kind_only(&self) -> bool {
+        self.0.iter().map(|(name, _)| name.as_str()).eq(["kind", "bytes"])
     }
 
     /// The object in one line, without any member of that name.
@@ -361,6 +384,31 @@ mod tests {
             assert_eq!(unusable.rest, format!("{{\"kind\":\"{kind}\",\"bytes\":{}}}", text.len()));
         }
         assert_ne!(one("1"), one("2"));
+    }
+
+    #[test]
+    fn an_item_kept_without_its_handle_is_the_same_event() {
+        for text in [
+            r#"{"handle":"h","orderId":"1","state":"x","currentChange":"2026-03-02T20:54:23Z","n":1.50}"#,
+            r#"{"Handle":"h","orderId":"1","eventId":"0A"}"#,
+            "{\"orderId\":\"1\",\n\"handle\":\"h\",\"state\":null}",
+        ] {
+            let event = leased(text).event;
+            assert_eq!(read_kept("store", &event.item), Ok(event), "{text}");
+        }
+        let Item::Unusable(handleless) = one(r#"{"orderId":"1","state":"x"}"#) else { panic!() };
+        assert_eq!(read_kept("store", &handleless.rest).unwrap().order_id, "1");
+    }
+
+    #[test]
+    fn what_an_item_still_lacks_is_said() {
+        let still = |text: &str| {
+            let Item::Unusable(unusable) = one(text) else { panic!("{text}") };
+            read_kept("store", &unusable.rest).unwrap_err()
+        };
+        assert_eq!(still(r#"{"handle":"h","orderId":""}"#), UnusableReason::NoOrderId);
+        assert_eq!(still("\"a bare handle\""), UnusableReason::NotAnObject);
+        assert_eq!(read_kept("store", "edited by hand"), Err(UnusableReason::NotAnObject));
     }
 
     #[test]

@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use order_feed_agent::sandbox::Options;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
+use serde_json::Value;
+use tokio::process::Command;
 use tokio::time::sleep;
 
-use crate::support::agent::{PATIENCE, Workplace};
+use crate::support::agent::{BINARY, PATIENCE, Workplace};
 use crate::support::receiver::{Came, Receiver};
 use crate::support::sandbox;
 
@@ -127,4 +131,45 @@ async fn a_tenth_of_refusals_costs_neither_an_event_nor_the_order() {
     let orders = by_order(&came);
     assert_eq!(orders.values().map(Vec::len).sum::<usize>(), 500, "nothing comes again after a 2xx");
     assert!(orders.values().all(|came| came.is_sorted_by_key(|came| &came.sequence)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_is_listed_and_retried_beside_the_running_agent() {
+    let (_sandbox, address) = sandbox(Options { count: 5, rate: 20.0, ..Options::default() }).await;
+    let (refused, is_mended) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let minds = {
+        let (refused, is_mended) = (Arc::clone(&refused), Arc::clone(&is_mended));
+        move |came: &Came| {
+            // The first event ever is one that the receiver cannot take.
+            let is_it = *refused.lock().unwrap().get_or_insert_with(|| came.id.clone()) == came.id;
+            if is_it && !is_mended.load(Ordering::Relaxed) { 422 } else { 204 }
+        }
+    };
+    let receiver = Receiver::serve(ANYWHERE.into(), minds).await;
+    let place =
+        Workplace::new(&format!("http://{address}"), &webhook(receiver.address, "max_attempts = 2\n"));
+    let mut agent = place.start();
+    let record = agent.wait_for("delivery.dead_lettered", |_| true).await;
+    let id = refused.lock().unwrap().clone().unwrap();
+    assert_eq!((record["id"].as_str(), record["status"].as_u64()), (Some(id.as_str()), Some(422)));
+
+    let listed = command(&place, &["dead-letters", "list", "--json"]).await;
+    let letters: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    assert_eq!(letters.len(), 1, "{listed}");
+    assert_eq!((letters[0]["id"].as_str(), letters[0]["sink"].as_str()), (Some(id.as_str()), Some("erp")));
+    assert_eq!(letters[0]["attempts"].as_u64(), Some(2));
+
+    is_mended.store(true, Ordering::Relaxed);
+    command(&place, &["dead-letters", "retry", &id]).await;
+    until(|| receiver.came().iter().any(|came| came.id == id && came.status == 204), "it is delivered").await;
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.end().await.0.code(), Some(0));
+    assert_eq!(command(&place, &["dead-letters", "list", "--json"]).await.trim(), "[]");
+}
+
+/// Runs a command of the binary on the configuration of `place`; returns what it printed.
+async fn command(place: &Workplace, arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).arg("-c").arg(place.config()).args(arguments).output().await.unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

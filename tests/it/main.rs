@@ -5,7 +5,9 @@
 mod binary;
 mod config;
 mod contract;
+mod dead_letters;
 mod delivery;
+mod events;
 mod heartbeat;
 mod logging;
 mod policy_purity;

@@ -67,10 +67,13 @@ async fn each_secret_gives_a_signature_and_without_one_there_is_none() {
 
 #[tokio::test]
 async fn a_connection_serves_again_after_a_success() {
+    // Too long to have come along with its head.
+    let long = format!("HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n{}", "x".repeat(60_000));
     for answer in [
         "HTTP/1.1 204 No Content\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
         "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\nno",
+        long.leak(),
     ] {
         let (address, mut requests) = recorder(answer).await;
         let sink = sink(&format!("http://{address}"), "");
@@ -175,13 +178,16 @@ async fn no_refusal_tells_a_secret_or_the_address() {
     );
     // What we sent, said back whole, taken apart, and as one word.
     let said = "we got CANARY-TOKEN, Bearer CANARY-TOKEN, MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw, \
-                whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA and ?key=CANARY-QUERY";
+                whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA and /hook/CANARY-IN-THE-PATH?key=CANARY-QUERY";
     let answer = format!("HTTP/1.1 400 No\r\ncontent-length: {}\r\n\r\n{said}", said.len());
-    let url = format!("http://{}/?key=CANARY-QUERY", serve(Script::Say(answer.leak().as_bytes())).await);
+    let url = format!(
+        "http://{}/hook/CANARY-IN-THE-PATH?key=CANARY-QUERY",
+        serve(Script::Say(answer.leak().as_bytes())).await
+    );
     let refused = sink(&url, &more).deliver(&envelope(1)).await.unwrap_err();
-    assert_eq!(refused.answer.as_deref(), Some("we got ***, ***, ***, whsec_*** and ?***"));
+    assert_eq!(refused.answer.as_deref(), Some("we got ***, ***, ***, whsec_*** and /hook/***?***"));
     assert_eq!(ErrorChain(&refused).to_string(), "not delivered: the receiver answered 400");
-    let closed = closed().await + "/?key=CANARY-QUERY";
+    let closed = closed().await + "/hook/CANARY-IN-THE-PATH?key=CANARY-QUERY";
     for refusal in [refused, sink(&closed, &more).deliver(&envelope(1)).await.unwrap_err()] {
         assert_tells_nothing(&refusal);
     }

@@ -1,9 +1,11 @@
 //! What is written: batches, a sink's progress, pauses, the probe.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use crate::event::{self, EventKey, Item, Leased, Reach, Unusable};
+use crate::event::{self, Event, EventKey, Item, Leased, Reach, Unusable};
 use crate::journal::{Appended, Batch, Journaled, Progress, StoredPause};
 
 /// Stores a batch. What returns `Ok` is synced: the connection runs with `synchronous=FULL`.
@@ -20,26 +22,11 @@ pub(super) fn append(connection: &mut Connection, batch: Batch) -> rusqlite::Res
         let received_at_ms = batch.received_at.as_millisecond();
         appended.keys.push(event.key.hash);
         handles.push(handle);
-        if !claim_key(&transaction, &event.key, received_at_ms, batch.lease.as_millis())? {
+        if keep(&transaction, &batch.account, source, &event, received_at_ms, batch.lease)? {
+            appended.n_new += 1;
+        } else {
             appended.n_duplicates += 1;
-            continue;
         }
-        appended.n_new += 1;
-        transaction
-            .prepare_cached(
-                "INSERT INTO events (id, account, source, order_id, state, current_change_ns, received_at_ms, item)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )?
-            .execute(params![
-                envelope_id(&event.key, received_at_ms),
-                batch.account,
-                source,
-                event.order_id,
-                event.state,
-                event.current_change.and_then(nanoseconds),
-                received_at_ms,
-                event.item,
-            ])?;
     }
     for item in unusable {
         appended.keys.push(item.hash);
@@ -51,6 +38,36 @@ pub(super) fn append(connection: &mut Connection, batch: Batch) -> rusqlite::Res
     transaction.commit()?;
     appended.journaled = handles.into_iter().map(|handle| Journaled { handle }).collect();
     Ok(appended)
+}
+
+/// Stores an event that is new, and returns whether it is.
+pub(in crate::journal) fn keep(
+    transaction: &Transaction<'_>,
+    account: &str,
+    source: i64,
+    event: &Event,
+    received_at_ms: i64,
+    lease: Duration,
+) -> rusqlite::Result<bool> {
+    if !claim_key(transaction, &event.key, received_at_ms, lease.as_millis())? {
+        return Ok(false);
+    }
+    transaction
+        .prepare_cached(
+            "INSERT INTO events (id, account, source, order_id, state, current_change_ns, received_at_ms, item)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            envelope_id(&event.key, received_at_ms),
+            account,
+            source,
+            event.order_id,
+            event.state,
+            event.current_change.and_then(nanoseconds),
+            received_at_ms,
+            event.item,
+        ])?;
+    Ok(true)
 }
 
 pub(super) fn record_progress(
@@ -93,7 +110,7 @@ pub(super) fn probe(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn source_id(transaction: &Transaction<'_>, url: &str) -> rusqlite::Result<i64> {
+pub(in crate::journal) fn source_id(transaction: &Transaction<'_>, url: &str) -> rusqlite::Result<i64> {
     transaction
         .prepare_cached("INSERT INTO sources (url) VALUES (?1) ON CONFLICT DO NOTHING")?
         .execute([url])?;

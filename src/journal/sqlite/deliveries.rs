@@ -22,7 +22,7 @@ pub(super) fn open(
         .query_map(params![sink, seq, i64::try_from(max_events).unwrap_or(i64::MAX)], |row| {
             let state = match row.get_ref(4)?.as_str()? {
                 "delivered" => DeliveryState::Delivered,
-                _ => DeliveryState::Pending(tries(row)?),
+                _ => DeliveryState::Pending(tries(row, 5)?),
             };
             Ok((heading(row)?, state))
         })?
@@ -61,6 +61,16 @@ pub(super) fn settle(
     transaction.commit()
 }
 
+/// Notes since when sinks are missing that are not among `names`.
+pub(super) fn keep_sinks(connection: &mut Connection, names: &[String], now_ms: i64) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute("UPDATE sinks SET missing_since_ms = ?1 WHERE missing_since_ms IS NULL", [now_ms])?;
+    for name in names {
+        transaction.execute("UPDATE sinks SET missing_since_ms = NULL WHERE name = ?1", [name])?;
+    }
+    transaction.commit()
+}
+
 fn put(
     transaction: &Transaction<'_>,
     sink: &str,
@@ -88,16 +98,16 @@ fn put(
     Ok(())
 }
 
-/// The columns 5 to 9.
-fn tries(row: &Row<'_>) -> rusqlite::Result<Tries> {
-    let failed_at_ms: Option<i64> = row.get(7)?;
+/// The columns `attempts`, `failures`, `failed_at_ms`, `reason` and `answer`, from `first` on.
+pub(in crate::journal) fn tries(row: &Row<'_>, first: usize) -> rusqlite::Result<Tries> {
+    let failed_at_ms: Option<i64> = row.get(first + 2)?;
     let last = match failed_at_ms {
         Some(ms) => Some(FailedAttempt {
             at: Timestamp::from_millisecond(ms).unwrap_or_default(),
-            reason: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
-            answer: row.get(9)?,
+            reason: row.get::<_, Option<String>>(first + 3)?.unwrap_or_default(),
+            answer: row.get(first + 4)?,
         }),
         None => None,
     };
-    Ok(Tries { attempts: row.get(5)?, failures: row.get(6)?, last })
+    Ok(Tries { attempts: row.get(first)?, failures: row.get(first + 1)?, last })
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -13,6 +14,9 @@ use crate::journal::schema::{self, Owner};
 
 /// A damaged file is found at the start as long as looking at all of it costs next to nothing.
 const CHECKED_WHOLE_UP_TO: u64 = 64 * 1024 * 1024;
+
+/// How long a statement waits for another process that writes.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes the lock file beside the journal and writes our process id into it.
 pub(super) fn lock(path: &Path) -> Result<File, JournalError> {
@@ -80,31 +84,73 @@ pub(super) fn connect(path: &Path) -> Result<Connection, JournalError> {
     Ok(connection)
 }
 
+/// Opens the journal beside an agent: one that is there and that this version wrote, without making, migrating or
+/// locking it.
+///
+/// # Errors
+/// Such a journal is not there, or out of reach. Nothing has changed then.
+pub(in crate::journal) fn visit(path: &Path) -> Result<Connection, JournalError> {
+    let sqlite = |doing| move |source| JournalError::Sqlite { path: path.to_owned(), doing, source };
+    match fs::metadata(path) {
+        Ok(file) if file.is_dir() => {
+            return Err(JournalError::Unusable { path: path.to_owned(), what: "is a directory, not a file" });
+        }
+        Ok(file) if 0 < file.len() => {}
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(JournalError::Open { path: path.to_owned(), source });
+        }
+        Ok(_) | Err(_) => return Err(JournalError::Missing { path: path.to_owned() }),
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(sqlite("cannot be opened"))?;
+    connection.busy_timeout(PATIENCE).map_err(sqlite("cannot be set up"))?;
+    let version = version(path, &connection).map_err(sqlite("is not a readable journal"))??;
+    if version < schema::VERSION {
+        return Err(JournalError::Older { path: path.to_owned(), found: version, needed: schema::VERSION });
+    }
+    reclaim(&connection).and_then(|()| configure(&connection)).map_err(sqlite("cannot be set up"))?;
+    Ok(connection)
+}
+
 /// Looks at the file without changing it and returns its version, 0 for an empty one.
 fn inspect(path: &Path, connection: &Connection) -> rusqlite::Result<Result<i64, JournalError>> {
-    // Closing the only connection would move the write-ahead log into a file that is not ours to touch.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let path = || path.to_owned();
-    let version = match schema::owner(connection)? {
-        Owner::Nobody => 0,
-        Owner::Ours { version } => version,
-        Owner::Newer { version } => {
-            return Ok(Err(JournalError::Newer { path: path(), found: version, known: schema::VERSION }));
-        }
-        Owner::Foreign => return Ok(Err(JournalError::Foreign { path: path() })),
+    let version = match version(path, connection)? {
+        Ok(version) => version,
+        refused @ Err(_) => return Ok(refused),
     };
-    if fs::metadata(path()).is_ok_and(|file| file.len() <= CHECKED_WHOLE_UP_TO) {
+    if fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_WHOLE_UP_TO) {
         let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if verdict != "ok" {
-            return Ok(Err(JournalError::Unusable { path: path(), what: "is damaged" }));
+            return Ok(Err(JournalError::Unusable { path: path.to_owned(), what: "is damaged" }));
         }
     }
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    reclaim(connection)?;
     Ok(Ok(version))
 }
 
+/// Leaves the connection so that closing it changes nothing: see [`reclaim`].
+fn version(path: &Path, connection: &Connection) -> rusqlite::Result<Result<i64, JournalError>> {
+    // Closing the only connection would move the write-ahead log into a file that is not ours to touch.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let path = || path.to_owned();
+    Ok(match schema::owner(connection)? {
+        Owner::Nobody => Ok(0),
+        Owner::Ours { version } => Ok(version),
+        Owner::Newer { version } => {
+            Err(JournalError::Newer { path: path(), found: version, known: schema::VERSION })
+        }
+        Owner::Foreign => Err(JournalError::Foreign { path: path() }),
+    })
+}
+
+/// The file is ours: its write-ahead log may be moved into it.
+fn reclaim(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    Ok(())
+}
+
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.busy_timeout(PATIENCE)?;
     // Without effect once there is a table; before that it lets pruning give space back.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -50,7 +50,7 @@ pub(super) fn headings_after(
         .collect()
 }
 
-pub(super) fn entry_at(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Entry>> {
+pub(in crate::journal) fn entry_at(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Entry>> {
     connection.prepare_cached(&format!("{ENTRY} WHERE seq = ?1"))?.query_row([seq], entry).optional()
 }
 
@@ -83,7 +83,8 @@ pub(super) fn resume(connection: &mut Connection, sink: &str) -> rusqlite::Resul
             Ok((row.get(0)?, row.get(1)?))
         })?
     };
-    transaction.execute("INSERT INTO sinks (name, seq) VALUES (?1, ?2)", params![sink, seq])?;
+    transaction
+        .execute("INSERT INTO sinks (name, seq, first_seq) VALUES (?1, ?2, ?2)", params![sink, seq])?;
     transaction.commit()?;
     Ok(Resume { progress: Progress { seq, mark: None }, n_skipped: n_skipped.unsigned_abs() })
 }

@@ -194,20 +194,6 @@ async fn a_pause_outlives_the_process_and_the_last_one_counts() {
 }
 
 #[tokio::test]
-async fn a_journal_of_the_first_version_is_brought_up_to_date_with_its_events() {
-    let (directory, journal) = journal();
-    let path = directory.path().join("journal.db");
-    journal.append(batch(0, vec![leased("a", event("1-01", "x", None))])).await.unwrap();
-    drop(journal);
-    let connection = Connection::open(&path).unwrap();
-    connection.execute_batch("DROP TABLE pauses; PRAGMA user_version = 1").unwrap();
-    drop(connection);
-    let journal = SqliteJournal::open(&path).unwrap();
-    assert_eq!(journal.pause("store").await.unwrap(), None);
-    assert_eq!(journal.entries_after(0, 10, 10_000).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
 async fn after_a_failed_write_nothing_is_stored_until_a_probe_has_succeeded() {
     let (_directory, journal) = journal();
     let one = |handle: &str, order_id: &str| batch(0, vec![leased(handle, event(order_id, "x", None))]);

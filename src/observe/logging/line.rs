@@ -127,7 +127,7 @@ fn quoted_where_needed(text: &str) -> String {
 
 /// Escapes what is `special`, every control character (C0, DEL, C1), the separators that some readers take for a
 /// newline, and the marks that turn the direction of what follows. All of them fit one `\u` escape of JSON.
-fn escape_into(out: &mut String, text: &str, special: impl Fn(char) -> bool) {
+pub(crate) fn escape_into(out: &mut String, text: &str, special: impl Fn(char) -> bool) {
     for c in text.chars() {
         match c {
             '\n' => out.push_str("\\n"),
