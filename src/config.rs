@@ -19,7 +19,7 @@ pub use problem::{ConfigErrors, Problem, Warning};
 pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
 pub use show::Setting;
-pub use sink::{ClientCert, FileSink, Limits, SigningSecret, Sink, SinkKind, Wanted, Webhook};
+pub use sink::{ClientCert, Command, FileSink, Limits, SigningSecret, Sink, SinkKind, Wanted, Webhook};
 
 mod complete;
 mod environment;

@@ -218,7 +218,8 @@ pub trait Outbox: Journal {
     fn entry(&self, seq: i64) -> impl Future<Output = Result<Option<Entry>, JournalError>> + Send;
 
     /// The events behind `seq` that are [pending](DeliveryState::Pending) or [delivered](DeliveryState::Delivered) out of
-    /// turn, in journal order, at most `max_events`.
+    /// turn, and the [dead](DeliveryState::Dead) or discarded ones that the sink's progress has not passed, in journal
+    /// order, at most `max_events`.
     fn open_deliveries(
         &self,
         sink: &str,

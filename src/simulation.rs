@@ -1,4 +1,4 @@
-//! Years of bad days: the real account loop, gate, journal, delivery worker and file sink in a world that goes wrong.
+//! Years of bad days: the real account loop, gate, journal, delivery workers and file sink in a world that goes wrong.
 //!
 //! One seed decides everything: what VTEX answers and when, which requests and writes fail, how clocks jump, when the
 //! power goes and what is left then, when the agent is stopped and started again. All of it runs on tokio's paused
@@ -9,7 +9,8 @@
 //! | `plan` | what a seed decides beforehand: feeds, accounts, settings, how long |
 //! | `happenings` | orders, `weather` (how VTEX is doing), `disk` (how the storage is doing), clock jumps |
 //! | `world` | everything outside the agent, behind one lock |
-//! | `vtex`, `journal`, `sink` | what the agent is given in place of the network and the disks |
+//! | `vtex`, `journal`, `sink`, `receiver` | what the agent is given in place of the network and the disks |
+//! | `operator` | who retries and discards dead letters, beside the agent |
 //! | `agent`, `lives` | one agent put together as [`crate::run`] does it; one after the other |
 //! | `oracle`, `audit` | what must never happen, judged from outside |
 //! | `trace`, [`Coverage`] | what happened, and whether enough of it did |
@@ -34,8 +35,10 @@ mod happenings;
 mod inline;
 mod journal;
 mod lives;
+mod operator;
 mod oracle;
 mod plan;
+mod receiver;
 mod sink;
 mod storage;
 mod trace;

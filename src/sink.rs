@@ -1,28 +1,40 @@
 //! Where events are delivered to.
 //!
 //! A [`Sink`] takes batches in one order and knows where it stands: a file. An [`EventSink`] takes each event by
-//! itself and can only say yes or no: a webhook.
+//! itself and can only say yes or no: a webhook, a program.
 
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::http::NoAnswer;
 use crate::journal::Mark;
 
+pub use command::CommandSink;
 pub use file::FileSink;
 pub use webhook::WebhookSink;
 
+mod command;
 mod file;
 mod webhook;
 
 /// An event as a sink receives it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// Lower-case hex; stable across redelivery, restart and replay.
     pub id: String,
     pub order_id: String,
+    /// The feed's name in the configuration.
+    pub account: String,
+    /// Empty where VTEX sent none.
+    pub state: String,
+    /// The place in the journal.
+    pub seq: i64,
+    /// When the order changed, or else when the event was received.
+    pub time: Timestamp,
     /// The CloudEvents envelope in one line, without its newline.
     pub line: String,
 }
@@ -89,4 +101,23 @@ pub enum RefusalCause {
     NoAnswer(#[from] NoAnswer),
     #[error("the receiver answered {0}")]
     Status(u16),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+/// How a program failed that was to take an event.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// It knows nothing of the event.
+    #[error("the program could not be started")]
+    NotStarted(#[source] io::Error),
+    #[error("the program ended with exit status {0}")]
+    Exit(i32),
+    #[error("the program was ended by signal {0}")]
+    Signal(i32),
+    #[error("the program did not end in time and was killed")]
+    TimedOut,
+    /// It was waited for, and the system did not say how it ended.
+    #[error("it is not known how the program ended")]
+    Lost(#[source] io::Error),
 }

@@ -45,17 +45,22 @@ pub(super) fn layer(variables: &Variables) -> (Map<String, Value>, Vec<NotText>)
 }
 
 fn path(name: &str) -> Vec<String> {
-    let mut path: Vec<String> =
-        name.to_ascii_lowercase().splitn(MAX_DEPTH, "__").map(str::to_owned).collect();
+    let given: Vec<&str> = name.splitn(MAX_DEPTH, "__").collect();
+    let mut path: Vec<String> = given.iter().map(|part| part.to_ascii_lowercase()).collect();
     if NAMED.contains(&path[0].as_str())
         && let Some(name) = path.get_mut(1)
     {
         *name = name.replace('_', "-");
     }
-    if let [sinks, _, headers, header, ..] = path.as_mut_slice()
-        && (sinks.as_str(), headers.as_str()) == ("sinks", "headers")
+    if let [sinks, _, table, key, ..] = path.as_mut_slice()
+        && sinks == "sinks"
     {
-        *header = header.replace('_', "-");
+        match table.as_str() {
+            "headers" => *key = key.replace('_', "-"),
+            // The name of a variable is that name.
+            "env" => *key = given[3].to_owned(),
+            _ => {}
+        }
     }
     path
 }

@@ -32,6 +32,7 @@ pub(super) fn outline(raw: &RawConfig) -> Option<Outline> {
         let wanted = match sink {
             RawSink::File(sink) => wanted(sink.states.as_ref(), sink.accounts.as_ref()),
             RawSink::Webhook(sink) => wanted(sink.states.as_ref(), sink.accounts.as_ref()),
+            RawSink::Command(sink) => wanted(sink.states.as_ref(), sink.accounts.as_ref()),
         };
         (name.clone(), wanted)
     });

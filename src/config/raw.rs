@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 pub(super) use address::WebhookUrl;
 pub(super) use number::{Rate, Whole};
 pub(super) use secret::{RawSecret, RawSecrets, SECRET_SOURCES};
-pub(super) use sink::{RawAccountNames, RawFileSink, RawSink, RawStates, RawWebhook, SINK_DEFAULTS};
+pub(super) use sink::{
+    RawAccountNames, RawCommand, RawFileSink, RawSink, RawStates, RawWebhook, SINK_DEFAULTS,
+};
 pub(super) use text::Text;
 
 use super::{LogFormat, LogRotation, Proxy};

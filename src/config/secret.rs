@@ -44,6 +44,8 @@ pub enum SecretError {
         "{what} must hold printable ASCII characters, with spaces only between them; newlines may end it"
     )]
     NotAHeader { what: String },
+    #[error("{what} must hold UTF-8 text without NUL")]
+    NotAVariable { what: String },
     #[error("the environment variable {0} is not set")]
     NotSet(String),
     #[error("the systemd credential {0} is not there: $CREDENTIALS_DIRECTORY is not set")]
@@ -78,6 +80,13 @@ impl Secret {
         let text = trimmed(bytes, what)?;
         let fits = text.iter().all(|b| b.is_ascii_graphic() || *b == b' ') && text.trim_ascii() == text;
         Self::checked(text, fits).ok_or_else(|| SecretError::NotAHeader { what: what.to_owned() })
+    }
+
+    /// The same for a variable of a program, which may hold any text, also several lines.
+    pub(super) fn variable_from_bytes(bytes: &[u8], what: &str) -> Result<Self, SecretError> {
+        let text = trimmed(bytes, what)?;
+        let fits = !text.contains(&0);
+        Self::checked(text, fits).ok_or_else(|| SecretError::NotAVariable { what: what.to_owned() })
     }
 
     fn checked(text: &[u8], fits: bool) -> Option<Self> {

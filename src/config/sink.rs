@@ -32,6 +32,7 @@ pub struct Wanted {
 pub enum SinkKind {
     File(FileSink),
     Webhook(Box<Webhook>),
+    Command(Command),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +54,19 @@ pub struct Webhook {
     pub ca_file: Option<CaFile>,
     /// Shown to the receiver.
     pub client_cert: Option<ClientCert>,
+    pub limits: Limits,
+}
+
+/// A program that is run for each event. Whoever may list processes sees its arguments.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    /// Absolute; an executable file when the configuration was read.
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// The user's own variables, each once; none that the agent sets itself.
+    pub env: Vec<(String, Secret)>,
+    /// Absolute; a folder when the configuration was read.
+    pub working_directory: PathBuf,
     pub limits: Limits,
 }
 

@@ -17,6 +17,7 @@ use crate::policy::{breaker, pause};
 
 mod ca_file;
 mod client_cert;
+mod command;
 mod secrets;
 mod sinks;
 mod taken;

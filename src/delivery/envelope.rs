@@ -34,13 +34,14 @@ struct Data<'a> {
 /// Wraps a journaled event; the same entry always gives the same line, but for `superseded`.
 pub(super) fn envelope(entry: &Entry) -> Envelope {
     let id = hex(&entry.id);
+    let time = entry.current_change.unwrap_or(entry.received_at);
     let line = Line {
         specversion: "1.0",
         id: &id,
         source: &entry.source,
         r#type: "com.vtex.orders.feed.v3.event",
         subject: &entry.order_id,
-        time: entry.current_change.unwrap_or(entry.received_at),
+        time,
         datacontenttype: "application/json",
         account: &entry.account,
         state: &entry.state,
@@ -50,7 +51,15 @@ pub(super) fn envelope(entry: &Entry) -> Envelope {
     };
     #[expect(clippy::expect_used, reason = "strings, numbers and checked JSON always serialize")]
     let line = serde_json::to_string(&line).expect("an envelope serializes");
-    Envelope { id, order_id: entry.order_id.clone(), line }
+    Envelope {
+        id,
+        order_id: entry.order_id.clone(),
+        account: entry.account.clone(),
+        state: entry.state.clone(),
+        seq: entry.seq,
+        time,
+        line,
+    }
 }
 
 /// The item is JSON since it was read as such before it was journaled; a journal that was edited by hand may

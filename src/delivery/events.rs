@@ -19,7 +19,7 @@ use crate::observe::logging::ErrorChain;
 use crate::policy::backoff::Backoff;
 use crate::policy::breaker;
 use crate::policy::health::Fault;
-use crate::sink::{Envelope, EventSink, Refusal, RefusalCause};
+use crate::sink::{Envelope, EventSink, ProgramError, Refusal, RefusalCause};
 use crate::wall::Wall;
 
 use super::plan::{Failed, InHand, Plan};
@@ -128,6 +128,10 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
         self.fill(work).await?;
         // Before anything else is sent: no more than what is in hand is ever delivered and not recorded.
         self.record(work).await?;
+        // An answer that came meanwhile may ask for a wait, or show that the receiver is down.
+        while self.settle_ended(work)? {
+            self.record(work).await?;
+        }
         let again_at = self.send(work);
         self.heartbeat.due_within(IDLE.max(self.limits.timeout));
         let idle = Instant::now() + IDLE;
@@ -140,9 +144,7 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
             _ = work.altered.changed() => work.plan.reload(),
             () = sleep_until(again_at) => {}
         }
-        while let Some(ended) = work.attempts.try_join_next() {
-            self.settle(work, ended)?;
-        }
+        self.settle_ended(work)?;
         Ok(())
     }
 
@@ -194,6 +196,16 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
         None
     }
 
+    /// Takes note of all attempts that have ended; returns whether there were any.
+    fn settle_ended(&self, work: &mut Work) -> Result<bool, JournalError> {
+        let mut is_any = false;
+        while let Some(ended) = work.attempts.try_join_next() {
+            self.settle(work, ended)?;
+            is_any = true;
+        }
+        Ok(is_any)
+    }
+
     /// Takes note of an attempt that has ended.
     ///
     /// # Errors
@@ -234,9 +246,18 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
 
     fn failed(&self, refusal: &Refusal) -> Failed {
         let is_throttled = matches!(refusal.cause, RefusalCause::Status(429));
-        let fault = match refusal.cause {
-            RefusalCause::NoAnswer(NoAnswer::NotConnected(_)) | RefusalCause::Status(429) => Fault::Sink,
-            RefusalCause::NoAnswer(NoAnswer::Broken(_)) | RefusalCause::Status(_) => Fault::Unclear,
+        let fault = match &refusal.cause {
+            RefusalCause::NoAnswer(NoAnswer::NotConnected(_))
+            | RefusalCause::Status(429)
+            | RefusalCause::Program(ProgramError::NotStarted(_)) => Fault::Sink,
+            RefusalCause::NoAnswer(NoAnswer::Broken(_))
+            | RefusalCause::Status(_)
+            | RefusalCause::Program(
+                ProgramError::Exit(_)
+                | ProgramError::Signal(_)
+                | ProgramError::TimedOut
+                | ProgramError::Lost(_),
+            ) => Fault::Unclear,
         };
         let attempt = FailedAttempt {
             at: self.wall.now(),

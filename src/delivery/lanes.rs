@@ -89,17 +89,19 @@ impl Lanes {
     /// Takes the earliest event into hand that may go at `now`. It goes back by [`Lanes::done`] or
     /// [`Lanes::failed`]; until then its order waits.
     pub(super) fn next(&mut self, now: Instant) -> Option<Waiting> {
-        while let Some((due, order)) = self.later.first().copied()
-            && due <= now
-        {
-            self.later.pop_first();
-            self.make_ready(order);
-        }
+        self.wake(now);
         let (_, order) = self.ready.pop_first()?;
-        let lane = self.lanes.get_mut(&order)?;
-        let event = lane.events.pop_front()?;
-        lane.turn = Turn::InHand(event.seq);
-        Some(event)
+        self.take_first(order)
+    }
+
+    /// The same for the one trial of a sink that may be down: takes the event that failed least. Those that are always
+    /// refused would else, being early, use up every trial.
+    pub(super) fn next_trial(&mut self, now: Instant) -> Option<Waiting> {
+        self.wake(now);
+        let (seq, order) =
+            self.ready.iter().copied().min_by_key(|(seq, order)| (self.n_failures(*order), *seq))?;
+        self.ready.remove(&(seq, order));
+        self.take_first(order)
     }
 
     /// When the next order may go that waits after a failure; `None` where none does.
@@ -137,6 +139,29 @@ impl Lanes {
             lane.events.insert(place, event);
         }
         self.make_ready(order);
+    }
+
+    /// Makes those ready whose wait is over.
+    fn wake(&mut self, now: Instant) {
+        while let Some((due, order)) = self.later.first().copied()
+            && due <= now
+        {
+            self.later.pop_first();
+            self.make_ready(order);
+        }
+    }
+
+    fn take_first(&mut self, order: Order) -> Option<Waiting> {
+        let lane = self.lanes.get_mut(&order)?;
+        let event = lane.events.pop_front()?;
+        lane.turn = Turn::InHand(event.seq);
+        Some(event)
+    }
+
+    /// Of the first event of an order.
+    fn n_failures(&self, order: Order) -> u32 {
+        let first = self.lanes.get(&order).and_then(|lane| lane.events.front());
+        first.and_then(|event| event.tries.as_ref()).map_or(0, |tries| tries.failures)
     }
 
     fn make_ready(&mut self, order: Order) {

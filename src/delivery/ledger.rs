@@ -59,6 +59,11 @@ impl Ledger {
         self.unrecorded.insert(seq, state);
     }
 
+    /// Whether the journal does not have the last of a place.
+    pub(super) fn is_unrecorded(&self, seq: i64) -> bool {
+        self.unrecorded.contains_key(&seq)
+    }
+
     /// Notes events that wait behind one that failed: the progress need not wait with them.
     pub(super) fn wait(&mut self, places: impl IntoIterator<Item = i64>) {
         for seq in places {

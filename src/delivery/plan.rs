@@ -99,6 +99,10 @@ impl Plan {
     pub(super) fn load(&mut self, open: Vec<(Heading, DeliveryState)>, is_last: bool) {
         self.unloaded = open.last().map(|(heading, _)| heading.seq).filter(|_| !is_last);
         for (heading, state) in open {
+            if self.ledger.is_unrecorded(heading.seq) {
+                // What the journal says of it is out of date.
+                continue;
+            }
             self.ledger.knows(heading.seq);
             match state {
                 DeliveryState::Pending(tries) => {
@@ -144,7 +148,8 @@ impl Plan {
             return Err(self.lanes.next_due());
         }
         let permit = self.health.try_acquire(now).map_err(|wait| now.checked_add(wait))?;
-        match self.lanes.next(now) {
+        let event = if permit.is_trial() { self.lanes.next_trial(now) } else { self.lanes.next(now) };
+        match event {
             Some(event) => Ok(InHand { event, permit }),
             None => {
                 self.health.not_tried(permit, now);

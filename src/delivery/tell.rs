@@ -47,7 +47,7 @@ impl Teller {
     ) {
         let status = match refusal.cause {
             RefusalCause::Status(status) => Some(status),
-            RefusalCause::NoAnswer(_) => None,
+            RefusalCause::NoAnswer(_) | RefusalCause::Program(_) => None,
         };
         let times = self.failures.note(status, now);
         let (sink, answer) = (self.sink.as_str(), refusal.answer.as_deref());

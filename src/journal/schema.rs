@@ -64,7 +64,7 @@ const PAUSES: &str = "
 ";
 
 /// - `deliveries`: what a sink's progress alone does not say of an event. A row of an event behind the progress is
-///   `pending`, `dead` or `discarded`; one ahead of it is `delivered` or `pending`. No row behind it: delivered or not
+///   `pending`, `dead` or `discarded`; one ahead of it may be `delivered` too. No row behind it: delivered or not
 ///   wanted.
 /// - `open_deliveries`, `dead_letters`: either may be few among many of the other.
 /// - `deliveries.seq` refers to an event; said as a foreign key it would make each pruned event a scan.

@@ -16,7 +16,7 @@ use crate::journal::{JournalError, SqliteJournal};
 use crate::observe::liveness::Heartbeat;
 use crate::observe::logging::ErrorChain;
 use crate::policy::breaker;
-use crate::sink::{EventSink, FileSink, WebhookSink};
+use crate::sink::{CommandSink, EventSink, FileSink, WebhookSink};
 use crate::wall::Wall;
 
 /// Between two attempts to make an HTTP client.
@@ -107,6 +107,11 @@ impl Part for SinkPart {
                 if let Some(sink) = self.webhook(&webhook, &stop).await {
                     self.event_by_event(sink, wanted, webhook.limits, breaker, &stop).await;
                 }
+            }
+            SinkKind::Command(command) => {
+                let limits = command.limits.clone();
+                let sink = CommandSink::new(&self.name, command);
+                self.event_by_event(sink, wanted, limits, breaker, &stop).await;
             }
         }
         self.heartbeat.due_within(Duration::MAX);

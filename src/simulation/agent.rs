@@ -12,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::coverage::Met;
 use super::disk::Medium;
-use super::journal::{Shared, SimulatedJournal};
+use super::journal::{Shared, SimulatedJournal, User};
+use super::operator;
 use super::plan::{GRACE, REQUEST_TIMEOUT};
+use super::receiver::SimulatedReceiver;
 use super::sink::SimulatedSink;
 use super::storage::Storage;
 use super::trace::Step;
@@ -51,7 +53,7 @@ pub(super) struct Agent {
     pub(super) liveness: Liveness,
     /// What was left of stored pauses at the start.
     pub(super) longest_pause: Duration,
-    journal: Arc<Shared>,
+    pub(super) journal: Arc<Shared>,
 }
 
 impl Agent {
@@ -65,6 +67,7 @@ impl Agent {
     ) -> Result<Self, JournalError> {
         let crash = CancellationToken::new();
         let journal = Arc::new(Shared::open(world, storage, crash.clone())?);
+        note_records(world, storage);
         let mut agent = Self {
             world: Arc::clone(world),
             storage: Arc::clone(storage),
@@ -83,7 +86,7 @@ impl Agent {
             let gate = Gate::new(format!("account-{account}"), world.plan.gate.clone(), rng.random());
             let wall = world.wall.now();
             restored.push(world.with(|state, now| state.oracle.accounts[account].started(now, wall)));
-            gate.restore(&agent.journal(None), &world.wall).await?;
+            gate.restore(&agent.journal(User::Gates), &world.wall).await?;
             gates.push(Arc::new(gate));
         }
         world.with(|state, now| {
@@ -100,6 +103,9 @@ impl Agent {
         }
         for sink in 0..world.plan.n_sinks {
             agent.start_sink(sink, rng.random());
+        }
+        for receiver in 0..world.plan.receivers.len() {
+            agent.start_receiver(receiver, rng.random());
         }
         Ok(agent)
     }
@@ -130,6 +136,9 @@ impl Agent {
             while let Some(ended) = self.feeds.join_next().await {
                 self.world.with(|state, _| state.expect(ended.map_err(|error| error.to_string())));
             }
+            self.world.with(|state, now| {
+                state.oracle.receivers.iter_mut().for_each(|receiver| receiver.stop_asked(now));
+            });
             self.stop_sinks.cancel();
             while let Some(ended) = self.sinks.join_next().await {
                 self.world.with(|state, _| state.expect(ended.map_err(|error| error.to_string())));
@@ -181,8 +190,8 @@ impl Agent {
         how
     }
 
-    fn journal(&self, feed: Option<usize>) -> SimulatedJournal {
-        SimulatedJournal::new(Arc::clone(&self.journal), feed)
+    fn journal(&self, user: User) -> SimulatedJournal {
+        SimulatedJournal::new(Arc::clone(&self.journal), user)
     }
 
     fn start_feed(&mut self, feed: usize, gate: Arc<Gate>, seed: u64) {
@@ -192,7 +201,7 @@ impl Agent {
         let learning = self.liveness.register(format!("learning of feed {feed}"));
         let first_poll =
             Instant::now() + schedule::first_poll_in(feed, world.plan.feeds.len(), plan.poll.interval);
-        let (name, poll, journal) = (plan.name.clone(), plan.poll.clone(), self.journal(Some(feed)));
+        let (name, poll, journal) = (plan.name.clone(), plan.poll.clone(), self.journal(User::Feed(feed)));
         self.feeds.spawn(async move {
             let memory = Memory::new(polling, learning, first_poll, seed);
             let account = Account {
@@ -215,7 +224,7 @@ impl Agent {
 
     fn start_sink(&mut self, sink: usize, seed: u64) {
         let file = config::FileSink { path: self.storage.sink(sink), mode: 0o600 };
-        let (journal, stop) = (self.journal(None), self.stop_sinks.clone());
+        let (journal, stop) = (self.journal(User::Sink(sink)), self.stop_sinks.clone());
         let heartbeat = self.liveness.register(format!("sink {sink}"));
         let simulated = SimulatedSink {
             sink,
@@ -234,6 +243,41 @@ impl Agent {
                 heartbeat: &heartbeat,
             };
             worker.run(seed, &stop).await;
+        });
+    }
+
+    fn start_receiver(&mut self, receiver: usize, seed: u64) {
+        let plan = &self.world.plan.receivers[receiver];
+        let (limits, breaker, wanted) = (plan.limits.clone(), plan.breaker, plan.wanted.clone());
+        let (journal, stop) = (self.journal(User::Receiver(receiver)), self.stop_sinks.clone());
+        let heartbeat = self.liveness.register(format!("receiver {receiver}"));
+        let (world, crash) = (Arc::clone(&self.world), self.crash.clone());
+        self.sinks.spawn(async move {
+            let worker = delivery::EventWorker {
+                name: &operator::name(receiver),
+                wanted,
+                limits,
+                breaker,
+                wall: world.wall.clone(),
+                sink: Arc::new(SimulatedReceiver { receiver, world, crash }),
+                journal: Arc::new(journal),
+                heartbeat: &heartbeat,
+            };
+            worker.run(seed, &stop).await;
+        });
+    }
+}
+
+/// What a new agent will find of the receivers' deliveries.
+fn note_records(world: &World, storage: &Storage) {
+    for receiver in 0..world.plan.receivers.len() {
+        let records = operator::records(storage, receiver);
+        world.with(|state, _| {
+            let kept = match records {
+                Ok(found) => state.oracle.receivers[receiver].started(found.as_ref()),
+                Err(error) => Err(format!("the journal cannot be read: {error}")),
+            };
+            state.expect(kept.map_err(|text| format!("receiver {receiver}: {text}")));
         });
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rand::RngExt;
+use rand::rngs::StdRng;
 use serde::Deserialize;
 
 use super::agent::Ending;
 use super::coverage::Met;
+use super::operator;
 use super::sink::SinkState;
 use super::storage::Storage;
 use super::weather::Weather;
@@ -83,6 +86,22 @@ pub(super) fn sinks(world: &World, storage: &Storage) {
         world.with(|state, now| {
             let kept = state.audit_sink(now, sink, &text);
             state.expect(kept);
+        });
+    }
+}
+
+/// Looks at what is recorded of the receivers when all is over.
+pub(super) fn receivers(world: &World, storage: &Storage) {
+    for receiver in 0..world.plan.receivers.len() {
+        let records = operator::records(storage, receiver);
+        world.with(|state, _| {
+            let of = &state.receivers[receiver];
+            let kept = match records {
+                Ok(Some(found)) => state.oracle.receivers[receiver].audit(&found, |seq| of.is_poison(seq)),
+                Ok(None) => Err("is not known".to_owned()),
+                Err(error) => Err(format!("cannot be read: {error}")),
+            };
+            state.expect(kept.map_err(|text| format!("receiver {receiver}: {text}")));
         });
     }
 }
@@ -173,6 +192,17 @@ impl State {
         if is_calm && self.sinks.iter().any(|sink| sink.seq < self.oracle.events.n_journaled as i64) {
             self.expect(Err("a sink was not brought up to date at the shutdown".to_owned()));
         }
+        for receiver in 0..self.oracle.receivers.len() {
+            let book = &self.oracle.receivers[receiver];
+            if 0 < book.n_in_hand() {
+                self.coverage.meet(Met::UnansweredAtShutdown);
+            }
+            if let Some(seq) = book.lost_at_shutdown() {
+                let text =
+                    format!("receiver {receiver}: {seq} was taken, and the shutdown did not record it");
+                self.expect(Err(text));
+            }
+        }
         if let Some(account) = self.oracle.accounts.iter().position(|account| account.is_forgetful(now)) {
             self.expect(Err(format!("the pause of account {account} is not stored")));
         }
@@ -198,6 +228,10 @@ impl State {
                 meet(Met::CrashWithLeasedBatch, self.oracle.events.has_leased());
                 meet(Met::CrashBetweenJournalAndCommit, self.oracle.events.has_uncommitted());
                 meet(Met::CrashInDelivery, is_in_delivery);
+                for receiver in &self.oracle.receivers {
+                    meet(Met::CrashInAttempt, 0 < receiver.n_in_hand());
+                    meet(Met::CrashBeforeRecord, 0 < receiver.n_unrecorded());
+                }
             }
         }
         for (sink, may_repeat) in self.sinks.iter_mut().zip(&mut self.may_repeat) {
@@ -216,13 +250,36 @@ impl State {
         let n_queued = n_queued.saturating_sub(owed.n_stuck);
         let behind = |sink: &SinkState| n_all.saturating_sub(usize::try_from(sink.seq).unwrap_or_default());
         let n_behind: usize = self.sinks.iter().map(behind).sum();
-        let n_left = open.len() + n_queued + n_behind;
+        let receivers = self.oracle.receivers.iter().map(|receiver| receiver.left());
+        let left: Vec<(usize, (usize, Option<i64>))> =
+            receivers.enumerate().filter(|(_, (n_left, _))| 0 < *n_left).collect();
+        let n_left = open.len() + n_queued + n_behind + left.iter().map(|(_, (n, _))| n).sum::<usize>();
         let what = match open.first() {
             Some(event) => format!("event {event} is not journaled"),
             None if 0 < n_queued => format!("{n_queued} messages are not committed"),
-            None => format!("the sinks are {n_behind} events behind"),
+            None if 0 < n_behind => format!("the sinks are {n_behind} events behind"),
+            None => format!("receivers and what they have not got: {left:?}"),
         };
         (0 < n_left).then_some((n_left, what))
+    }
+
+    /// Whether an event or its receiver is at fault only others can tell: as long as there is poison to be set aside,
+    /// other orders come.
+    pub(super) fn keep_company(&mut self, now: Duration, rng: &mut StdRng) {
+        let mut receivers = self.oracle.receivers.iter().zip(&self.receivers);
+        if receivers.any(|(book, receiver)| book.left().1.is_some_and(|seq| receiver.is_poison(seq))) {
+            let feed = rng.random_range(0..self.feeds.len());
+            self.enqueue(now, feed, rng);
+        }
+    }
+
+    /// What another process wrote and the agent does not look at.
+    pub(super) fn overlooked(&self, now: Duration) -> Option<String> {
+        let receivers = self.oracle.receivers.iter().enumerate();
+        let mut overlooked = receivers.filter_map(|(number, book)| Some((number, book.overlooked(now)?)));
+        overlooked
+            .next()
+            .map(|(number, seq)| format!("receiver {number}: {seq} is retried, and nobody looks"))
     }
 
     /// To be called with every change of weather or disks.

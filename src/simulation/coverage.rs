@@ -63,10 +63,49 @@ pub enum Met {
     PauseRestored,
     /// More than 24 h were asked for.
     HintOfDays,
+    /// A receiver: it took an event late, refused one, asked for time (after a 429 and a 503), could not be reached, did not
+    /// answer in time, and broke the connection after it took the event.
+    ReceiverLate,
+    ReceiverRefused,
+    ReceiverThrottled,
+    ReceiverUnavailable,
+    ReceiverUnreachable,
+    ReceiverHung,
+    ReceiverTookAndBroke,
+    /// An event that it never takes.
+    PoisonRefused,
+    /// It was down for a while.
+    ReceiverDown,
+    /// An event that is not for it.
+    NotWanted,
+    /// A failed attempt that says nothing of its event.
+    AttemptNotCounted,
+    /// A dead letter; retried while the agent ran, and while it did not; taken at last; thrown away.
+    DeadLetter,
+    RetriedWhileRunning,
+    RetriedWhileDown,
+    RetriedAndTaken,
+    Discarded,
+    /// Another process wrote something else.
+    AlteredOtherwise,
+    /// An event came twice: the agent ended before it recorded it, or never heard that it was taken.
+    TakenAgainAfterCrash,
+    TakenAgainAfterFailure,
+    /// The power went while an event was on its way, and before one that was taken was recorded.
+    CrashInAttempt,
+    CrashBeforeRecord,
+    UnansweredAtShutdown,
+    /// What was delivered could not be recorded at once.
+    RecordFailed,
+    /// A delivery was recorded before one that comes before it.
+    RecordedOutOfTurn,
+    /// The breaker of a receiver.
+    BreakerOpened,
+    BreakerClosed,
 }
 
 impl Met {
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 73] = [
         Self::Throttled,
         Self::ThrottledWithHint,
         Self::ThrottledTwice,
@@ -114,6 +153,32 @@ impl Met {
         Self::GraceExceeded,
         Self::PauseRestored,
         Self::HintOfDays,
+        Self::ReceiverLate,
+        Self::ReceiverRefused,
+        Self::ReceiverThrottled,
+        Self::ReceiverUnavailable,
+        Self::ReceiverUnreachable,
+        Self::ReceiverHung,
+        Self::ReceiverTookAndBroke,
+        Self::PoisonRefused,
+        Self::ReceiverDown,
+        Self::NotWanted,
+        Self::AttemptNotCounted,
+        Self::DeadLetter,
+        Self::RetriedWhileRunning,
+        Self::RetriedWhileDown,
+        Self::RetriedAndTaken,
+        Self::Discarded,
+        Self::AlteredOtherwise,
+        Self::TakenAgainAfterCrash,
+        Self::TakenAgainAfterFailure,
+        Self::CrashInAttempt,
+        Self::CrashBeforeRecord,
+        Self::UnansweredAtShutdown,
+        Self::RecordFailed,
+        Self::RecordedOutOfTurn,
+        Self::BreakerOpened,
+        Self::BreakerClosed,
     ];
 }
 
@@ -126,6 +191,9 @@ pub struct Coverage {
     pub delivered: u64,
     /// Lines that a sink got again after a crash in delivery.
     pub delivered_again: u64,
+    /// Attempts at receivers, and how many of them were taken.
+    pub attempts: u64,
+    pub taken: u64,
 }
 
 impl Coverage {
@@ -151,6 +219,8 @@ impl Coverage {
         self.events += other.events;
         self.delivered += other.delivered;
         self.delivered_again += other.delivered_again;
+        self.attempts += other.attempts;
+        self.taken += other.taken;
     }
 }
 
@@ -165,6 +235,7 @@ impl fmt::Display for Coverage {
             f,
             "{:>12} lines delivered, {} of them again after a crash",
             self.delivered, self.delivered_again
-        )
+        )?;
+        writeln!(f, "{:>12} attempts at receivers, {} of them taken", self.attempts, self.taken)
     }
 }

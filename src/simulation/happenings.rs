@@ -10,12 +10,14 @@ use tokio::time::sleep;
 use super::coverage::Met;
 use super::disk::{Disk, Medium};
 use super::plan::{Plan, about, generator, visibility};
+use super::receiver::Mood;
 use super::storage::Storage;
 use super::trace::Step;
 use super::weather::Weather;
 use super::world::World;
 
 const MEAN_WEATHER: Duration = Duration::from_secs(10 * 60);
+const MEAN_MOOD: Duration = Duration::from_secs(10 * 60);
 const MEAN_DISK: Duration = Duration::from_secs(15 * 60);
 const MEAN_ODDITY: Duration = Duration::from_secs(12 * 60);
 
@@ -28,6 +30,7 @@ pub(super) async fn happen(world: &Arc<World>, storage: &Storage) -> std::conver
     tokio::join!(
         orders(world, generator(seed, "orders")),
         weather(world, generator(seed, "weather")),
+        moods(world, generator(seed, "moods")),
         disks(world, generator(seed, "disk weather")),
         oddities(world, storage, generator(seed, "oddities")),
     );
@@ -55,6 +58,29 @@ async fn weather(world: &World, mut rng: StdRng) {
             state.weather[account] = weather;
             state.note_calm(now);
             state.trace.note(now, Step::Weather { account, weather });
+        });
+    }
+}
+
+/// Of each receiver by itself: it may be down for minutes, and now and then for hours.
+async fn moods(world: &World, mut rng: StdRng) {
+    let n_receivers = world.plan.receivers.len();
+    let mut held_until = vec![Duration::ZERO; n_receivers];
+    while 0 < n_receivers {
+        sleep(about(MEAN_MOOD / n_receivers as u32, &mut rng)).await;
+        let (receiver, mood) = (rng.random_range(0..n_receivers), Mood::draw(&mut rng));
+        if world.now() < held_until[receiver] {
+            continue;
+        }
+        if mood == Mood::Down && rng.random_bool(0.2) {
+            held_until[receiver] = world.now() + Duration::from_secs(rng.random_range(1_800..10_800));
+        }
+        world.with(|state, now| {
+            if mood == Mood::Down {
+                state.coverage.meet(Met::ReceiverDown);
+            }
+            state.receivers[receiver].mood = mood;
+            state.trace.note(now, Step::Mood { receiver, mood });
         });
     }
 }

@@ -16,11 +16,13 @@ use super::storage::{Storage, WalMark};
 use super::trace::Step;
 use super::world::World;
 use crate::event::Item;
-use crate::journal::{
-    Appended, Batch, DeliveryState, Entry, Heading, Journal, JournalError, Outbox, Progress, Resume,
-    Settlement, SqliteJournal, StoredPause,
-};
+use crate::journal::{Appended, Batch, Journal, JournalError, Outbox, SqliteJournal, StoredPause};
 use crate::observe::logging::ErrorChain;
+
+mod outbox;
+
+/// Headings read for the books at a time.
+const PAGE: usize = 1_000;
 
 /// What all users of one agent's journal share.
 pub(super) struct Shared {
@@ -30,11 +32,27 @@ pub(super) struct Shared {
     /// Asks for a crash, now.
     crash: CancellationToken,
     /// One piece of work at a time, as with the one connection of the real journal.
-    turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<()>,
     suspect: AtomicBool,
     /// A transaction that is done, though nobody was told yet: where the write-ahead log stood before it.
     pub(super) untold: Mutex<Option<WalMark>>,
     appended: Mutex<Appends>,
+    /// Those who want to know that another process has written.
+    altered: Mutex<Altered>,
+}
+
+struct Altered {
+    real: watch::Receiver<()>,
+    users: Vec<watch::Sender<()>>,
+}
+
+/// Who uses the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum User {
+    Gates,
+    Feed(usize),
+    Sink(usize),
+    Receiver(usize),
 }
 
 struct Appends {
@@ -44,11 +62,11 @@ struct Appends {
     n_changes: u64,
 }
 
-/// The journal as one feed (or one sink) uses it.
+/// The journal as one of its users has it.
 #[derive(Clone)]
 pub(super) struct SimulatedJournal {
     shared: Arc<Shared>,
-    feed: Option<usize>,
+    user: User,
     /// The place behind which the journal was empty, and after how many changes.
     end: Arc<Mutex<Option<(i64, u64)>>>,
 }
@@ -60,7 +78,10 @@ impl Shared {
         crash: CancellationToken,
     ) -> Result<Self, JournalError> {
         let inner = SqliteJournal::open(&storage.journal())?;
-        Ok(Self {
+        // The first look only remembers.
+        inline::to_its_end(inner.look_for_changes())?;
+        let shared = Self {
+            altered: Mutex::new(Altered { real: inner.altered(), users: Vec::new() }),
             appended: Mutex::new(Appends { real: inner.appended(), users: Vec::new(), n_changes: 0 }),
             inner,
             storage: Arc::clone(storage),
@@ -69,7 +90,52 @@ impl Shared {
             turn: tokio::sync::Mutex::default(),
             suspect: AtomicBool::new(false),
             untold: Mutex::new(None),
-        })
+        };
+        shared.note_journaled();
+        Ok(shared)
+    }
+
+    /// Looks whether another process has written, as the agent does all the time.
+    pub(super) fn look_for_changes(&self) {
+        let looked = inline::to_its_end(self.inner.look_for_changes());
+        let mut altered = self.altered.lock().unwrap_or_else(PoisonError::into_inner);
+        let Altered { real, users } = &mut *altered;
+        let has_changed = real.has_changed().unwrap_or(false);
+        real.mark_unchanged();
+        self.world.with(|state, now| {
+            state.expect(looked.map_err(|error| format!("cannot look: {}", ErrorChain(&error))));
+            if has_changed {
+                state.oracle.receivers.iter_mut().for_each(|receiver| receiver.told(now));
+                state.trace.note(now, Step::Altered);
+            }
+        });
+        for user in users.iter().filter(|_| has_changed) {
+            user.send_replace(());
+        }
+    }
+
+    /// Lets the receivers' books know what was journaled.
+    fn note_journaled(&self) {
+        if self.world.plan.receivers.is_empty() {
+            return;
+        }
+        loop {
+            let noted_to = self.world.with(|state, _| state.noted_to);
+            let headings = inline::to_its_end(self.inner.headings_after(noted_to, PAGE));
+            let n_headings = self.world.with(|state, _| match headings {
+                Ok(headings) => {
+                    headings.iter().for_each(|heading| state.note_journaled(heading));
+                    headings.len()
+                }
+                Err(error) => {
+                    state.expect(Err(format!("cannot read headings: {}", ErrorChain(&error))));
+                    0
+                }
+            });
+            if n_headings < PAGE {
+                return;
+            }
+        }
     }
 
     /// Passes on that something was appended, to one user after the other: a channel with several receivers wakes
@@ -80,6 +146,7 @@ impl Shared {
         if real.has_changed().unwrap_or(false) {
             real.mark_unchanged();
             *n_changes += 1;
+            self.note_journaled();
             for user in users.iter() {
                 user.send_replace(());
             }
@@ -166,14 +233,20 @@ impl Shared {
 }
 
 impl SimulatedJournal {
-    /// `feed` is the one that uses it; `None` for a sink.
-    pub(super) fn new(shared: Arc<Shared>, feed: Option<usize>) -> Self {
-        Self { shared, feed, end: Arc::default() }
+    pub(super) fn new(shared: Arc<Shared>, user: User) -> Self {
+        Self { shared, user, end: Arc::default() }
+    }
+
+    fn feed(&self) -> Option<usize> {
+        match self.user {
+            User::Feed(feed) => Some(feed),
+            User::Gates | User::Sink(_) | User::Receiver(_) => None,
+        }
     }
 
     /// The numbers of a batch's events, and those of them that an event can be made of.
     fn numbers(&self, batch: &Batch) -> Vec<u32> {
-        let Some(feed) = self.feed else { return Vec::new() };
+        let Some(feed) = self.feed() else { return Vec::new() };
         self.shared.world.with(|state, _| {
             batch
                 .items
@@ -196,7 +269,7 @@ impl Journal for SimulatedJournal {
     }
 
     async fn append(&self, batch: Batch) -> Result<Appended, JournalError> {
-        let (shared, feed) = (&self.shared, self.feed.unwrap_or_default());
+        let (shared, feed) = (&self.shared, self.feed().unwrap_or_default());
         let events = self.numbers(&batch);
         let lease_end = shared.world.now() + batch.lease;
         let appended = shared.write("append", shared.inner.append(batch)).await;
@@ -215,14 +288,14 @@ impl Journal for SimulatedJournal {
     }
 
     async fn probe(&self) -> Result<(), JournalError> {
-        if let Some(feed) = self.feed {
+        if let Some(feed) = self.feed() {
             self.shared.world.with(|state, now| {
                 let kept = state.oracle.polls[feed].probe_begun(now);
                 state.expect(kept.map_err(|text| format!("feed {feed} {text}")));
             });
         }
         let probed = self.shared.write("probe", self.shared.inner.probe()).await;
-        if let Some(feed) = self.feed {
+        if let Some(feed) = self.feed() {
             self.shared.world.with(|state, now| state.oracle.polls[feed].probe_ended(now, probed.is_ok()));
         }
         probed?;
@@ -231,7 +304,7 @@ impl Journal for SimulatedJournal {
     }
 
     async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
-        let (shared, account) = (&self.shared, self.feed.unwrap_or_default());
+        let (shared, account) = (&self.shared, self.feed().unwrap_or_default());
         let wall = shared.world.wall.now();
         let (account, being_stored) = shared.world.with(|state, now| {
             let account = state.oracle.account_of(account);
@@ -252,82 +325,5 @@ impl Journal for SimulatedJournal {
 
     async fn pause(&self, vtex_account: &str) -> Result<Option<StoredPause>, JournalError> {
         self.shared.read("read", self.shared.inner.pause(vtex_account)).await
-    }
-}
-
-impl Outbox for SimulatedJournal {
-    async fn entries_after(
-        &self,
-        seq: i64,
-        max_events: usize,
-        max_bytes: usize,
-    ) -> Result<Vec<Entry>, JournalError> {
-        let asked = (seq, self.shared.n_changes());
-        let is_end = *self.end.lock().unwrap_or_else(PoisonError::into_inner) == Some(asked);
-        let entries = if is_end {
-            // A sink looks every minute all day long; that nothing came since the last look is known.
-            self.shared.read("read", std::future::ready(Ok(Vec::new()))).await?
-        } else {
-            self.shared.read("read", self.shared.inner.entries_after(seq, max_events, max_bytes)).await?
-        };
-        if entries.is_empty() {
-            *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
-        }
-        Ok(entries)
-    }
-
-    async fn resume(&self, sink: &str) -> Result<Resume, JournalError> {
-        let resume = self.shared.write("resume", self.shared.inner.resume(sink)).await?;
-        self.shared.world.with(|state, _| {
-            if let Some(sink) = self.shared.storage.sink_of(sink) {
-                // A record that failed in the end may be there all the same.
-                state.sinks[sink].seq = resume.progress.seq;
-            }
-        });
-        Ok(resume)
-    }
-
-    async fn record_progress(&self, sink: &str, progress: Progress) -> Result<(), JournalError> {
-        let seq = progress.seq;
-        self.shared.write("record_progress", self.shared.inner.record_progress(sink, progress)).await?;
-        self.shared.world.with(|state, now| {
-            if let Some(sink) = self.shared.storage.sink_of(sink) {
-                state.sinks[sink].in_hand.clear();
-                state.sinks[sink].seq = seq;
-                state.trace.note(now, Step::Progress { sink, seq });
-            }
-        });
-        Ok(())
-    }
-
-    async fn headings_after(&self, seq: i64, max_events: usize) -> Result<Vec<Heading>, JournalError> {
-        self.shared.read("read", self.shared.inner.headings_after(seq, max_events)).await
-    }
-
-    async fn entry(&self, seq: i64) -> Result<Option<Entry>, JournalError> {
-        self.shared.read("read", self.shared.inner.entry(seq)).await
-    }
-
-    async fn open_deliveries(
-        &self,
-        sink: &str,
-        seq: i64,
-        max_events: usize,
-    ) -> Result<Vec<(Heading, DeliveryState)>, JournalError> {
-        self.shared.read("read", self.shared.inner.open_deliveries(sink, seq, max_events)).await
-    }
-
-    async fn settle(&self, sink: &str, settlement: Settlement) -> Result<(), JournalError> {
-        self.shared.write("settle", self.shared.inner.settle(sink, settlement)).await
-    }
-
-    fn altered(&self) -> watch::Receiver<()> {
-        self.shared.inner.altered()
-    }
-
-    fn appended(&self) -> watch::Receiver<()> {
-        let (user, receiver) = watch::channel(());
-        self.shared.appended.lock().unwrap_or_else(PoisonError::into_inner).users.push(user);
-        receiver
     }
 }

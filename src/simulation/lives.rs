@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::agent::{Agent, Ending};
 use super::audit;
 use super::happenings;
+use super::operator;
 use super::plan::{about, generator};
 use super::storage::Storage;
 use super::trace::Step;
@@ -33,6 +34,7 @@ pub(super) async fn live(world: &Arc<World>, storage: &Arc<Storage>) {
         world: Arc::clone(world),
         storage: Arc::clone(storage),
         rng: generator(world.plan.seed, "lives"),
+        operator_rng: generator(world.plan.seed, "operator"),
         n_runs: 0,
         until: Instant::now() + world.plan.span,
     };
@@ -51,6 +53,7 @@ struct Lives {
     world: Arc<World>,
     storage: Arc<Storage>,
     rng: StdRng,
+    operator_rng: StdRng,
     n_runs: u32,
     until: Instant,
 }
@@ -60,6 +63,8 @@ impl Lives {
         while Instant::now() < self.until {
             let Some(mut agent) = self.start().await else { continue };
             let end = (Instant::now() + about(self.world.plan.mean_life, &mut self.rng)).min(self.until);
+            let journal = Arc::clone(&agent.journal);
+            let operating = operator::operate(&self.world, &self.storage, &journal, &mut self.operator_rng);
             let crashes = tokio::select! {
                 biased;
                 () = agent.crash.clone().cancelled_owned() => true,
@@ -68,7 +73,10 @@ impl Lives {
                     true
                 }
                 () = sleep_until(end) => self.rng.random_bool(0.5),
+                never = operating => match never {},
             };
+            // It is closed with the agent.
+            drop(journal);
             self.end(agent, crashes).await;
             self.audit_journal();
             self.stay_down().await;
@@ -89,12 +97,14 @@ impl Lives {
     /// No more faults: all that is owed must arrive.
     async fn last_day(&mut self) {
         self.world.with(|state, now| state.end_faults(now));
+        operator::tidy_up(&self.world, &self.storage, &mut self.operator_rng);
         let Some(mut agent) = self.start().await else {
             self.world.with(|state, _| state.expect(Err("the agent does not start".to_owned())));
             return;
         };
         let first_look = agent.longest_pause.min(LONGEST_PAUSE);
-        let quiet = rest(&self.world, first_look);
+        let mut rng = generator(self.world.plan.seed, "company");
+        let quiet = rest(&self.world, first_look, &mut rng);
         let came_to_rest = tokio::select! {
             biased;
             why = run(&self.world, &mut agent) => Err(why),
@@ -113,6 +123,7 @@ impl Lives {
         let kept = audit::journal_bytes(&self.storage);
         self.world.with(|state, _| state.expect(kept));
         audit::sinks(&self.world, &self.storage);
+        audit::receivers(&self.world, &self.storage);
     }
 
     /// Most of the time nothing is under way; a shutdown is worth more when something is, or even hangs.
@@ -139,7 +150,12 @@ impl Lives {
     /// Mostly a restart, now and then hours.
     async fn stay_down(&mut self) {
         let longest_s = [2.0, 300.0, 300.0, 7_200.0][self.rng.random_range(0..4)];
-        sleep(Duration::from_secs_f64(self.rng.random_range(0.0..longest_s))).await;
+        let down = Duration::from_secs_f64(self.rng.random_range(0.0..longest_s));
+        sleep(down / 2).await;
+        if self.operator_rng.random_bool(0.3) {
+            operator::act(&self.world, &self.storage, false, &mut self.operator_rng);
+        }
+        sleep(down / 2).await;
     }
 
     fn audit_journal(&self) {
@@ -152,11 +168,12 @@ impl Lives {
 ///
 /// # Errors
 /// What is left, when it has not become less for too long.
-async fn rest(world: &World, first_look: Duration) -> Result<(), String> {
+async fn rest(world: &World, first_look: Duration, rng: &mut StdRng) -> Result<(), String> {
     sleep(first_look).await;
     let (mut least, mut less_at) = (usize::MAX, Instant::now());
     loop {
         sleep(LOOK).await;
+        world.with(|state, now| state.keep_company(now, rng));
         match world.with(|state, now| state.unquiet(now)) {
             None => return Ok(()),
             Some((n_left, _)) if n_left < least => (least, less_at) = (n_left, Instant::now()),
@@ -174,6 +191,9 @@ async fn run(world: &World, agent: &mut Agent) -> String {
             sleep(LOOK).await;
             if let Some(overdue) = liveness.overdue(Instant::now()).first() {
                 return format!("the loop `{}` would be restarted by the watchdog", overdue.name);
+            }
+            if let Some(why) = world.with(|state, now| state.overlooked(now)) {
+                return why;
             }
         }
     };

@@ -10,11 +10,14 @@ use crate::policy::classify::{Class, Operation};
 use crate::vtex::feed::{COMMIT_MAX, FeedError, Reply};
 
 use account::AccountBook;
+use deliveries::ReceiverBook;
 pub(super) use events::{Events, Kind};
 use poll::PollBook;
 pub(super) use poll::SHORTEST_WAIT;
 
 mod account;
+mod breaker;
+pub(super) mod deliveries;
 mod events;
 mod poll;
 
@@ -48,6 +51,7 @@ impl Heard {
 pub(super) struct Oracle {
     pub(super) accounts: Vec<AccountBook>,
     pub(super) polls: Vec<PollBook>,
+    pub(super) receivers: Vec<ReceiverBook>,
     pub(super) events: Events,
     account_of: Vec<usize>,
     /// When the agent was asked to stop.
@@ -59,6 +63,7 @@ impl Oracle {
         Self {
             accounts: (0..plan.n_accounts).map(|_| AccountBook::new(plan)).collect(),
             polls: plan.feeds.iter().map(|feed| PollBook::new(&feed.poll, plan)).collect(),
+            receivers: plan.receivers.iter().map(ReceiverBook::new).collect(),
             events: Events::new(plan),
             account_of: plan.feeds.iter().map(|feed| feed.account).collect(),
             stop_asked: None,

@@ -1,12 +1,13 @@
 //! What a seed decides before anything happens.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::account::gate;
-use crate::config;
+use crate::config::{self, Limits, Wanted};
 use crate::policy::backoff::Backoff;
 use crate::policy::retry::Retry;
 use crate::policy::{breaker, pause};
@@ -19,6 +20,10 @@ pub(super) const GRACE: Duration = Duration::from_secs(20);
 /// The longest that one request takes.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What an order goes through.
+pub(super) const STATES: [&str; 5] =
+    ["payment-approved", "ready-for-handling", "handling", "invoiced", "canceled"];
+
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -27,6 +32,8 @@ pub(super) struct Plan {
     pub(super) n_accounts: usize,
     pub(super) n_sinks: usize,
     pub(super) feeds: Vec<FeedPlan>,
+    /// Sinks that take event by event, beside those above.
+    pub(super) receivers: Vec<ReceiverPlan>,
     pub(super) gate: gate::Settings,
     pub(super) retry: Retry,
     /// From one event of a feed to the next.
@@ -45,6 +52,15 @@ pub(super) struct FeedPlan {
     pub(super) handle_form: HandleForm,
 }
 
+#[derive(Debug, Clone)]
+pub(super) struct ReceiverPlan {
+    pub(super) limits: Limits,
+    pub(super) breaker: breaker::Settings,
+    pub(super) wanted: Wanted,
+    /// One event in so many is never taken; `None`: each is.
+    pub(super) poison: Option<u64>,
+}
+
 impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut rng = generator(seed, "plan");
@@ -52,12 +68,15 @@ impl Plan {
         let n_accounts = rng.random_range(1..=n_feeds);
         let per_second = [0.5, 2.0, 10.0, 100.0][rng.random_range(0..4)];
         let span = [1, 1, 1, 2, 4][rng.random_range(0..5)];
+        let mut receivers_rng = generator(seed, "receivers");
+        let n_receivers = [0, 1, 1, 2, 2][receivers_rng.random_range(0..5)];
         Self {
             seed,
             span: hours(span),
             n_accounts,
             n_sinks: rng.random_range(1..=2),
             feeds: (0..n_feeds).map(|feed| FeedPlan::draw(feed, feed % n_accounts, &mut rng)).collect(),
+            receivers: (0..n_receivers).map(|_| ReceiverPlan::draw(n_feeds, &mut receivers_rng)).collect(),
             gate: gate::Settings {
                 per_second,
                 burst: rng.random_range(1..=3),
@@ -102,6 +121,31 @@ impl FeedPlan {
             },
             // The other form costs more and differs only for the wire.
             handle_form: if rng.random_bool(0.1) { HandleForm::Jwt } else { HandleForm::Bare },
+        }
+    }
+}
+
+impl ReceiverPlan {
+    fn draw(n_feeds: usize, rng: &mut StdRng) -> Self {
+        let some = |names: Vec<String>, rng: &mut StdRng| -> Option<BTreeSet<String>> {
+            let all: BTreeSet<String> = names.into_iter().filter(|_| rng.random_bool(0.6)).collect();
+            (!all.is_empty() && rng.random_bool(0.3)).then_some(all)
+        };
+        let feeds = (0..n_feeds).map(|feed| format!("feed-{feed}")).collect();
+        let states = STATES.iter().map(ToString::to_string).collect();
+        Self {
+            limits: Limits {
+                max_attempts: rng.random_range(2..=5),
+                timeout: secs([5, 30, 60][rng.random_range(0..3)]),
+                concurrency: rng.random_range(1..=4),
+            },
+            breaker: breaker::Settings {
+                failures: rng.random_range(2..=5),
+                recovery: secs([5, 30, 120][rng.random_range(0..3)]),
+                successes: rng.random_range(1..=3),
+            },
+            wanted: Wanted { states: some(states, rng), accounts: some(feeds, rng) },
+            poison: [None, None, Some(15), Some(60)][rng.random_range(0..4)],
         }
     }
 }

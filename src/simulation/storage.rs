@@ -44,11 +44,6 @@ impl Storage {
         self.directory.path().join(format!("sink-{sink}.jsonl"))
     }
 
-    /// Which sink has this name.
-    pub(super) fn sink_of(&self, name: &str) -> Option<usize> {
-        name.strip_prefix("sink-")?.parse().ok()
-    }
-
     /// Moves a sink's file away as logrotate does; returns whether there was one.
     pub(super) fn rotate(&self, sink: usize) -> bool {
         let path = self.sink(sink);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use super::agent::Ending;
 use super::disk::{Disk, Medium};
+use super::operator::Deed;
+use super::receiver::{Fate, Mood};
 use super::vtex::Answer;
 use super::weather::Weather;
 use crate::policy::classify::Operation;
@@ -65,6 +67,42 @@ pub(super) enum Step {
         n_events: usize,
         length: u64,
     },
+    /// An attempt at a receiver leaves; it takes effect there; what came of it is heard.
+    Attempted {
+        receiver: usize,
+        seq: i64,
+        event: u32,
+        fate: Fate,
+    },
+    Taken {
+        receiver: usize,
+        seq: i64,
+    },
+    Answered {
+        receiver: usize,
+        seq: i64,
+        status: Option<u16>,
+    },
+    /// Recorded: the progress, and what it does not say.
+    Settled {
+        receiver: usize,
+        progress: i64,
+        delivered: Vec<i64>,
+        pending: Vec<i64>,
+        dead: Vec<i64>,
+    },
+    Mood {
+        receiver: usize,
+        mood: Mood,
+    },
+    /// An operator.
+    Did {
+        receiver: usize,
+        seq: i64,
+        deed: Deed,
+    },
+    /// The agent is told that another process has written.
+    Altered,
     Weather {
         account: usize,
         weather: Weather,

@@ -16,7 +16,8 @@ use super::audit::Found;
 use super::coverage::{Coverage, Met};
 use super::disk::{Disk, Luck, Medium};
 use super::oracle::{Heard, Kind, Oracle};
-use super::plan::{Plan, generator};
+use super::plan::{Plan, STATES, generator};
+use super::receiver::ReceiverState;
 use super::sink::SinkState;
 use super::trace::{Step, Trace};
 use super::vtex::{Answer, Call, Exchange, Lot};
@@ -56,6 +57,9 @@ pub(super) struct State {
     pub(super) sinks: Vec<SinkState>,
     /// By sink, the ids of what was in hand when something happened that may make it come twice.
     pub(super) may_repeat: Vec<BTreeSet<String>>,
+    pub(super) receivers: Vec<ReceiverState>,
+    /// Up to here the receivers' books know the journal.
+    pub(super) noted_to: i64,
     pub(super) found: Found,
     /// Since when neither VTEX nor a disk makes trouble.
     pub(super) calm_since: Option<Duration>,
@@ -104,6 +108,8 @@ impl World {
             feeds: feeds.collect(),
             sinks: (0..plan.n_sinks).map(|_| SinkState::default()).collect(),
             may_repeat: vec![BTreeSet::new(); plan.n_sinks],
+            receivers: ReceiverState::all(&plan),
+            noted_to: 0,
             found: Found::default(),
             calm_since: Some(Duration::ZERO),
             rng: generator(plan.seed, "answers"),
@@ -311,6 +317,8 @@ impl State {
             feed.rules.oddities = Oddities::default();
             feed.queue.set_rules(feed.rules);
         }
+        let last = self.noted_to;
+        self.receivers.iter_mut().for_each(|receiver| receiver.end_faults(last));
         self.note_calm(now);
         self.trace.note(now, Step::FaultsEnd);
     }
@@ -339,11 +347,10 @@ fn item(number: u32, kind: Kind, now: Duration, rng: &mut StdRng) -> Item {
     }
     let order_id = format!("{}-01", 1_100_000_000_000_u64 + u64::from(number) / 3);
     let changed = ORIGIN.saturating_add(now + Duration::from_micros(number.into())).unwrap_or(ORIGIN);
-    let states = ["payment-approved", "ready-for-handling", "handling", "invoiced", "canceled"];
     let event = Event {
         order_id: &order_id,
         domain: "Fulfillment",
-        state: states[rng.random_range(0..states.len())],
+        state: STATES[rng.random_range(0..STATES.len())],
         last_state: None,
         last_change: changed,
         current_change: changed,

@@ -13,6 +13,7 @@ use order_feed_agent::config::{
 use tempfile::TempDir;
 
 mod check;
+mod commands;
 mod example;
 mod refused;
 mod secrets;
@@ -212,6 +213,12 @@ impl Case {
     fn secret(&self, name: &str, bytes: &[u8]) {
         fs::write(self.path(name), bytes).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// An executable file that does nothing.
+    fn program(&self, name: &str) {
+        fs::write(self.path(name), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn set(&mut self, name: &str, value: &str) {

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod binary;
+mod command;
 mod config;
 mod contract;
 mod dead_letters;

@@ -205,10 +205,8 @@ fn webhook(url: &str, more: &str) -> config::Webhook {
     let text = format!(
         "[accounts.store]\napp_key = \"k\"\napp_token = \"t\"\n[sinks.hook]\ntype = \"webhook\"\nurl = \"{url}\"\n{more}"
     );
-    match load(&text).sinks.remove(0).kind {
-        SinkKind::Webhook(webhook) => *webhook,
-        other => panic!("{other:?}"),
-    }
+    let SinkKind::Webhook(webhook) = load(&text).sinks.remove(0).kind else { panic!("{text}") };
+    *webhook
 }
 
 fn sink(url: &str, more: &str) -> WebhookSink {
@@ -223,7 +221,7 @@ fn envelope(n: usize) -> Envelope {
         "subject": format!("order-{n}"), "account": "store", "state": "handling", "sequence": format!("{n:020}"),
         "superseded": false, "data": { "event": { "orderId": format!("order-{n}"), "name": "Zoë" } },
     });
-    Envelope { id, order_id: "1-01".to_owned(), line: line.to_string() }
+    Envelope { id, order_id: "1-01".to_owned(), line: line.to_string(), ..Envelope::default() }
 }
 
 /// The URL of a port where nobody listens.

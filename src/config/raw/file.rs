@@ -32,6 +32,37 @@ impl Word for DirectoryPath {
     }
 }
 
+/// The absolute path of a file.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct ProgramPath(pub(in crate::config) PathBuf);
+
+impl Word for ProgramPath {
+    const PATTERN: Option<&str> = Some("^/.*[^/]$");
+
+    fn allowed() -> String {
+        "the absolute path of a program, as text".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        FilePath::read(text).filter(|path| path.0.is_absolute()).map(|path| Self(path.0))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::config) struct AbsoluteDirectory(pub(in crate::config) PathBuf);
+
+impl Word for AbsoluteDirectory {
+    const PATTERN: Option<&str> = Some("^/");
+
+    fn allowed() -> String {
+        "the absolute path of a folder, as text".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        DirectoryPath::read(text).filter(|path| path.0.is_absolute()).map(|path| Self(path.0))
+    }
+}
+
 /// Permission bits with which the owner can at least write.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::config) struct Mode(pub(in crate::config) u32);

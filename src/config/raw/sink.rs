@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::WebhookUrl;
-use super::file::{FilePath, Mode};
+use super::file::{AbsoluteDirectory, FilePath, Mode, ProgramPath};
 use super::list::List;
 use super::number::Whole;
 use super::quantity::Period;
@@ -22,6 +22,10 @@ pub(in crate::config) const SINK_DEFAULTS: &[(&str, &str, &str)] = &[
     ("webhook", "max_attempts", "20"),
     ("webhook", "timeout", "30s"),
     ("webhook", "concurrency", "4"),
+    ("command", "working_directory", "/"),
+    ("command", "max_attempts", "20"),
+    ("command", "timeout", "30s"),
+    ("command", "concurrency", "4"),
 ];
 
 /// Chosen by the key `type`.
@@ -33,6 +37,8 @@ pub(in crate::config) enum RawSink {
     File(RawFileSink),
     /// Sends each event as an HTTP POST, signed by the Standard Webhooks convention.
     Webhook(Box<RawWebhook>),
+    /// Runs a program for each event, without a shell.
+    Command(Box<RawCommand>),
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -74,6 +80,47 @@ pub(in crate::config) struct RawWebhook {
     pub(in crate::config) timeout: Option<Text<Period<SECOND, HOUR>>>,
     /// Events delivered at the same time, each of another order.
     pub(in crate::config) concurrency: Option<Whole<1, 32>>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct RawCommand {
+    /// Only events of orders in these states; all if not given.
+    pub(in crate::config) states: Option<RawStates>,
+    /// Only events of these accounts, by their names here; all if not given.
+    pub(in crate::config) accounts: Option<RawAccountNames>,
+    /// The program; required. It gets the envelope on its stdin and takes the event by ending with exit status 0.
+    pub(in crate::config) program: Option<Text<ProgramPath>>,
+    /// Its arguments, as they are; other users of the machine can see them.
+    pub(in crate::config) args: Option<List<Text<Argument>, 100, 0>>,
+    /// Variables of your own, such as `API_TOKEN`; their values are secrets. It inherits none.
+    #[schemars(extend("propertyNames" = { "pattern": VARIABLE_PATTERN }))]
+    pub(in crate::config) env: BTreeMap<String, RawSecret>,
+    /// The folder it starts in.
+    pub(in crate::config) working_directory: Option<Text<AbsoluteDirectory>>,
+    /// Attempts at one event; after the last it becomes a dead letter.
+    pub(in crate::config) max_attempts: Option<Whole<1, 1_000>>,
+    /// For one run; whoever is not done by then is killed, with everything it started.
+    pub(in crate::config) timeout: Option<Text<Period<SECOND, HOUR>>>,
+    /// Programs that run at the same time, each for another order.
+    pub(in crate::config) concurrency: Option<Whole<1, 32>>,
+}
+
+/// What a variable of a program may be called.
+const VARIABLE_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]{0,99}$";
+
+/// All of them and all variables together fit into what Linux passes to a program.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct Argument(pub(in crate::config) String);
+
+impl Word for Argument {
+    fn allowed() -> String {
+        "text of at most 4096 bytes, without NUL".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        (text.len() <= 4096 && !text.contains('\0')).then(|| Self(text.to_owned()))
+    }
 }
 
 pub(in crate::config) type RawStates = List<Text<StateName>, 100>;

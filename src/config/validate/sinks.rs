@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::taken::{Taken, real};
-use super::{Remarks, webhook};
+use super::{Remarks, command, webhook};
 use crate::config::raw::{RawAccountNames, RawFileSink, RawSink, RawStates};
 use crate::config::{FileSink, Journal, Sink, SinkKind, Wanted};
 
@@ -41,6 +41,11 @@ fn sink(
             let wanted = wanted(&name, raw.states.take(), raw.accounts.take(), accounts, remarks);
             let webhook = webhook::webhook(&name, *raw, taken.surroundings, remarks);
             (wanted, webhook.map(|webhook| SinkKind::Webhook(Box::new(webhook))))
+        }
+        RawSink::Command(mut raw) => {
+            let wanted = wanted(&name, raw.states.take(), raw.accounts.take(), accounts, remarks);
+            let command = command::command(&name, *raw, taken.surroundings, remarks);
+            (wanted, command.map(SinkKind::Command))
         }
     };
     Some(Sink { name, wanted: wanted?, kind: kind? })
@@ -84,7 +89,7 @@ fn refuse_shared_files<'a>(
     for Sink { name, wanted: _, kind } in sinks {
         let path = match kind {
             SinkKind::File(FileSink { path, mode: _ }) => path,
-            SinkKind::Webhook(_) => continue,
+            SinkKind::Webhook(_) | SinkKind::Command(_) => continue,
         };
         let key = ["sinks", name, "path"];
         if let Some(what) = taken.by(path) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Surroundings;
 use super::secrets;
 use crate::config::Log;
-use crate::config::raw::{RawAccount, RawSecret, RawSink};
+use crate::config::raw::{RawAccount, RawCommand, RawSecret, RawSink, RawWebhook};
 
 /// What files are for, by their real path.
 pub(super) struct Taken<'a> {
@@ -38,23 +38,35 @@ impl<'a> Taken<'a> {
     /// The files that sinks read.
     pub(super) fn enter_sinks(&mut self, sinks: &BTreeMap<String, RawSink>) {
         for (name, sink) in sinks {
-            let webhook = match sink {
-                RawSink::File(_) => continue,
-                RawSink::Webhook(webhook) => webhook,
-            };
-            let signing = webhook.signing_secret.iter().flat_map(|secrets| secrets.all());
-            let secrets = signing.map(|secret| ("signing_secret", secret));
-            let headers = webhook.headers.values().map(|secret| ("headers", secret));
-            for (key, secret) in secrets.chain(headers) {
-                if let Some(file) = self.file_of(secret) {
-                    self.enter(&file, format!("a secret of sinks.{name}.{key}"));
-                }
+            match sink {
+                RawSink::File(_) => {}
+                RawSink::Webhook(webhook) => self.enter_webhook(name, webhook),
+                RawSink::Command(command) => self.enter_command(name, command),
             }
-            for (key, file) in [("ca_file", &webhook.ca_file), ("client_cert", &webhook.client_cert)] {
-                if let Some(file) = file {
-                    self.enter(&file.value.0, format!("what sinks.{name}.{key} names"));
-                }
+        }
+    }
+
+    fn enter_webhook(&mut self, name: &str, webhook: &RawWebhook) {
+        let signing = webhook.signing_secret.iter().flat_map(|secrets| secrets.all());
+        signing.for_each(|secret| self.enter_secret(name, "signing_secret", secret));
+        webhook.headers.values().for_each(|secret| self.enter_secret(name, "headers", secret));
+        for (key, file) in [("ca_file", &webhook.ca_file), ("client_cert", &webhook.client_cert)] {
+            if let Some(file) = file {
+                self.enter(&file.value.0, format!("what sinks.{name}.{key} names"));
             }
+        }
+    }
+
+    fn enter_command(&mut self, name: &str, command: &RawCommand) {
+        command.env.values().for_each(|secret| self.enter_secret(name, "env", secret));
+        if let Some(program) = &command.program {
+            self.enter(&program.value.0, format!("what sinks.{name}.program names"));
+        }
+    }
+
+    fn enter_secret(&mut self, sink: &str, key: &str, secret: &RawSecret) {
+        if let Some(file) = self.file_of(secret) {
+            self.enter(&file, format!("a secret of sinks.{sink}.{key}"));
         }
     }
 

@@ -88,6 +88,40 @@ fn a_sink_that_takes_nothing_uses_up_nobodys_attempts() {
 }
 
 #[test]
+fn events_that_are_always_refused_do_not_keep_the_others_from_being_tried() {
+    let orders: Vec<Heading> = (1..=80).map(|seq| heading(seq, seq as u64)).collect();
+    let (mut plan, mut now, mut n_delivered) = (plan(20, &orders), start(), 0);
+    while n_delivered < 40 {
+        assert!(now < start() + Duration::from_secs(3_600), "{n_delivered} delivered in an hour");
+        match plan.next(now) {
+            Ok(in_hand) if in_hand.seq() <= 40 => {
+                plan.refused(in_hand, failed(Fault::Unclear), now, 0.5);
+            }
+            Ok(in_hand) => {
+                plan.delivered(in_hand, now);
+                n_delivered += 1;
+            }
+            Err(again_at) => now = again_at.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn what_is_delivered_and_not_recorded_yet_is_not_loaded_again() {
+    let (mut plan, mut now) = (plan(20, &[heading(1, 1)]), start());
+    let in_hand = plan.next(now).unwrap();
+    plan.refused(in_hand, failed(Fault::Unclear), now, 0.5);
+    let settlement = plan.settlement().unwrap();
+    plan.recorded(&settlement);
+    now += Duration::from_secs(1);
+    assert_eq!(deliver(&mut plan, now), 1);
+    // Another process writes just now; the journal still has it as pending.
+    plan.reload();
+    plan.load(vec![(heading(1, 1), settlement.states[0].1.clone())], true);
+    assert!(plan.next(now).is_err());
+}
+
+#[test]
 fn a_receiver_that_asks_for_time_is_left_alone_by_all_orders() {
     let (mut plan, now) = (plan(20, &[heading(1, 1), heading(2, 2)]), start());
     let in_hand = plan.next(now).unwrap();

@@ -15,13 +15,21 @@ pub(super) fn open(
 ) -> rusqlite::Result<Vec<(Heading, DeliveryState)>> {
     connection
         .prepare_cached(
-            "SELECT seq, account, order_id, e.state, d.state, attempts, failures, failed_at_ms, reason, answer
-             FROM deliveries d JOIN events e USING (seq)
-             WHERE sink = ?1 AND seq > ?2 AND d.state IN ('pending', 'delivered') ORDER BY seq LIMIT ?3",
+            // Two parts, each by its own index: behind the progress may be many dead letters.
+            "SELECT d.seq, account, order_id, e.state, d.state, attempts, failures, failed_at_ms, reason, answer
+             FROM deliveries d JOIN events e ON e.seq = d.seq
+             WHERE sink = ?1 AND d.seq > ?2 AND d.state IN ('pending', 'delivered')
+             UNION ALL
+             SELECT d.seq, account, order_id, e.state, d.state, attempts, failures, failed_at_ms, reason, answer
+             FROM deliveries d JOIN events e ON e.seq = d.seq
+             WHERE sink = ?1 AND d.seq > max(?2, (SELECT seq FROM sinks WHERE name = ?1))
+                 AND d.state IN ('dead', 'discarded')
+             ORDER BY 1 LIMIT ?3",
         )?
         .query_map(params![sink, seq, i64::try_from(max_events).unwrap_or(i64::MAX)], |row| {
             let state = match row.get_ref(4)?.as_str()? {
                 "delivered" => DeliveryState::Delivered,
+                "dead" | "discarded" => DeliveryState::Dead(tries(row, 5)?),
                 _ => DeliveryState::Pending(tries(row, 5)?),
             };
             Ok((heading(row)?, state))

@@ -366,3 +366,26 @@ fn every_older_version_is_brought_up_to_date_with_what_it_holds() {
         assert!(matches!(schema::owner(&connection), Ok(schema::Owner::Ours { version: schema::VERSION })));
     }
 }
+
+#[tokio::test]
+async fn a_dead_letter_ahead_of_the_progress_is_known_after_a_restart() {
+    let (_directory, journal) = journal();
+    let items = (1..=4).map(|n| leased("h", event(&format!("o-{n}"), "handling", None))).collect();
+    journal.append(batch(0, items)).await.unwrap();
+    journal.resume("erp").await.unwrap();
+    let dead = DeliveryState::Dead(Tries { attempts: 2, failures: 2, last: None });
+    let ahead = Settlement { seq: 1, states: vec![(1, dead.clone()), (3, dead.clone()), (4, dead.clone())] };
+    journal.settle("erp", ahead).await.unwrap();
+    // As an operator does it.
+    journal
+        .read("discards", |connection| {
+            connection.execute("UPDATE deliveries SET state = 'discarded' WHERE seq = 4", [])
+        })
+        .await
+        .unwrap();
+    let open = journal.open_deliveries("erp", 0, 10).await.unwrap();
+    let open: Vec<_> = open.into_iter().map(|(heading, state)| (heading.seq, state)).collect();
+    assert_eq!(open, [(3, dead.clone()), (4, dead)]);
+    journal.settle("erp", Settlement { seq: 4, states: Vec::new() }).await.unwrap();
+    assert_eq!(journal.open_deliveries("erp", 0, 10).await.unwrap(), []);
+}

@@ -10,6 +10,7 @@ fn envelopes(range: std::ops::Range<u32>) -> Vec<Envelope> {
             order_id: n.to_string(),
             id: format!("id-{n}"),
             line: format!("{{\"id\":\"id-{n}\",\"state\":\"handling\"}}"),
+            ..Envelope::default()
         })
         .collect()
 }

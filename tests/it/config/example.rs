@@ -23,23 +23,31 @@ fn what_the_example_shows_behind_a_hash_are_the_defaults() {
 
     // A table that is not in force: what has a default may as well not be said.
     let table = without(&uncommented_text(), &NO_DEFAULT);
-    let webhook = config(&table).sinks.into_iter().find(|sink| sink.name == "erp").unwrap();
-    let defaults = ["allow_http", "max_attempts", "timeout", "concurrency"];
-    let (above, of_table) = table.split_once("[sinks.erp]\n").unwrap();
-    let (of_table, below) = of_table.split_once("\n[").unwrap();
-    let of_table = without(of_table, &defaults);
-    let short = config(&format!("{above}[sinks.erp]\n{of_table}\n[{below}"));
-    assert_eq!(short.sinks.into_iter().find(|sink| sink.name == "erp").unwrap(), webhook);
-    let SinkKind::Webhook(webhook) = webhook.kind else { panic!("{webhook:?}") };
-    assert_eq!((webhook.limits.max_attempts, webhook.limits.concurrency), (20, 4));
+    for (name, defaults) in [
+        ("erp", &["allow_http", "max_attempts", "timeout", "concurrency"][..]),
+        ("printer", &["working_directory", "max_attempts", "timeout", "concurrency"]),
+    ] {
+        let sink = |text: &str| config(text).sinks.into_iter().find(|sink| sink.name == name).unwrap();
+        let (above, of_table) = table.split_once(&format!("[sinks.{name}]\n")).unwrap();
+        let (of_table, below) = of_table.split_once("\n[").unwrap();
+        let of_table = without(of_table, defaults);
+        assert_eq!(sink(&format!("{above}[sinks.{name}]\n{of_table}\n[{below}")), sink(&table));
+        let limits = match sink(&table).kind {
+            SinkKind::Webhook(webhook) => webhook.limits,
+            SinkKind::Command(command) => command.limits,
+            SinkKind::File(file) => panic!("{file:?}"),
+        };
+        assert_eq!((limits.max_attempts, limits.concurrency), (20, 4));
+    }
 }
 
 #[test]
 fn the_example_names_every_key_of_the_schema() {
     for key in keys_of_schema() {
         let name = match key.rsplit('.').next().unwrap() {
-            // Of a header.
-            "NAME" => "headers.authorization",
+            // Of a header or a variable.
+            "NAME" if key.contains("headers") => "headers.authorization",
+            "NAME" => "env.API_TOKEN",
             name => name,
         };
         let shown = EXAMPLE.lines().any(|line| uncommented(line).starts_with(&format!("{name} = ")));
@@ -62,7 +70,8 @@ fn the_schema_knows_defaults_and_ranges_and_no_null() {
     assert_eq!(schema["properties"]["poll"]["properties"]["batch_size"]["default"], 10);
     assert_eq!(schema["properties"]["poll"]["additionalProperties"], false);
     let sinks = &schema["properties"]["sinks"]["additionalProperties"]["oneOf"];
-    let (file, webhook) = (&sinks[0]["properties"], &sinks[1]["properties"]);
+    let (file, webhook, command) =
+        (&sinks[0]["properties"], &sinks[1]["properties"], &sinks[2]["properties"]);
     assert_eq!((&file["type"]["const"], &file["mode"]["default"]), (&"file".into(), &"0600".into()));
     assert_eq!(
         (&webhook["type"]["const"], &webhook["concurrency"]["default"]),
@@ -70,6 +79,10 @@ fn the_schema_knows_defaults_and_ranges_and_no_null() {
     );
     assert_eq!((&webhook["states"]["type"], &webhook["states"]["minItems"]), (&"array".into(), &1.into()));
     assert_eq!(webhook["signing_secret"]["anyOf"].as_array().map(Vec::len), Some(2), "{webhook:#}");
+    assert_eq!(
+        (&command["type"]["const"], &command["working_directory"]["default"], &command["args"]["minItems"]),
+        (&"command".into(), &"/".into(), &0.into())
+    );
     let text = schema.to_string();
     assert!(!text.contains("null") && !text.contains("x-allowed"), "{text}");
 }
@@ -132,12 +145,17 @@ fn uncommented(line: &str) -> &str {
 }
 
 fn with_secret(text: &str) -> Case {
-    let mut case =
-        Case::new(&text.replace("/etc/order-feed-agent/erp-authorization", "DIR/erp-authorization"));
+    let mut case = Case::new(
+        &text
+            .replace("/etc/order-feed-agent/erp-", "DIR/erp-")
+            .replace("/etc/order-feed-agent/printer-", "DIR/printer-")
+            .replace("/usr/bin/lp", "/bin/sh"),
+    );
     fs::create_dir(case.path("credentials")).unwrap();
     case.secret("credentials/app-token", b"tok\n");
     case.secret("credentials/erp-signing-secret", super::SIGNING_SECRET.as_bytes());
     case.secret("erp-authorization", b"Bearer tok\n");
+    case.secret("printer-token", b"tok\n");
     let directory = case.path("credentials");
     case.set("CREDENTIALS_DIRECTORY", directory.to_str().unwrap());
     case

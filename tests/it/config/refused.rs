@@ -219,6 +219,8 @@ fn every_key_refuses_a_list_and_a_date_and_says_what_it_wants() {
                 ("sinks.file.path", "\"DIR/orders.jsonl\""),
                 ("sinks.webhook.type", "\"webhook\""),
                 ("sinks.webhook.url", "\"https://example.com\""),
+                ("sinks.command.type", "\"command\""),
+                ("sinks.command.program", "\"/bin/sh\""),
             ]);
             lines.insert(&key, &value);
             let text: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
@@ -253,6 +255,8 @@ fn every_table_refuses_what_is_no_table_and_says_how_one_is_written() {
                 ("sinks.file.path", "\"DIR/orders.jsonl\""),
                 ("sinks.webhook.type", "\"webhook\""),
                 ("sinks.webhook.url", "\"https://example.com\""),
+                ("sinks.command.type", "\"command\""),
+                ("sinks.command.program", "\"/bin/sh\""),
                 (table.as_str(), value),
             ];
             let beside = |key: &&(&str, &str)| key.0 == table || !key.0.starts_with(&format!("{table}."));
@@ -277,6 +281,8 @@ fn a_sink_writes_into_no_file_that_the_agent_reads_or_writes_otherwise() {
         ("DIR/signing", "sinks.hook.signing_secret"),
         ("DIR/header", "sinks.hook.headers"),
         ("DIR/hook-ca.pem", "sinks.hook.ca_file"),
+        ("DIR/program-token", "sinks.program.env"),
+        ("DIR/program", "sinks.program.program"),
         ("DIR/credentials/key", "accounts.off.app_key"),
         ("DIR/log/order-feed-agent.log", "log.directory"),
         ("DIR/log/order-feed-agent.2026-01-31-13.log", "log.directory"),
@@ -286,7 +292,8 @@ fn a_sink_writes_into_no_file_that_the_agent_reads_or_writes_otherwise() {
              directory = \"DIR/log\"\n[accounts.off]\nenabled = false\napp_key = {{ credential = \"key\" }}\n\
              [sinks.hook]\ntype = \"webhook\"\nurl = \"https://example.com\"\n\
              signing_secret = [{{ file = \"DIR/signing\" }}]\nheaders.x = {{ file = \"DIR/header\" }}\n\
-             ca_file = \"DIR/hook-ca.pem\"\n"
+             ca_file = \"DIR/hook-ca.pem\"\n[sinks.program]\ntype = \"command\"\nprogram = \"DIR/program\"\n\
+             env.T = {{ file = \"DIR/program-token\" }}\n"
         ));
         let mut case = Case::new(&text);
         for name in ["ca.pem", "hook-ca.pem"] {
@@ -294,6 +301,8 @@ fn a_sink_writes_into_no_file_that_the_agent_reads_or_writes_otherwise() {
         }
         case.secret("signing", super::SIGNING_SECRET.as_bytes());
         case.secret("header", b"x");
+        case.secret("program-token", b"x");
+        case.program("program");
         std::os::unix::fs::symlink(case.path(""), case.path("here")).unwrap();
         let credentials = case.path("credentials");
         case.set("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap());
