@@ -121,8 +121,7 @@ impl<F: Feed, J: Journal> Account<'_, F, J> {
     /// Polls until `shutdown`, and meanwhile learns how long leases are. Shutdown ends a wait at once; a batch that
     /// was received is journaled and its commit tried first (invariant 7).
     pub async fn run(&self, shutdown: &CancellationToken) {
-        // Asking for the configuration leases nothing, so it may be dropped at any moment.
-        tokio::join!(self.keep_polling(shutdown), shutdown.run_until_cancelled(self.keep_learning()));
+        tokio::join!(self.keep_polling(shutdown), self.keep_learning(shutdown));
     }
 
     async fn keep_polling(&self, shutdown: &CancellationToken) {

@@ -36,6 +36,8 @@ pub(super) struct Counts {
 pub(super) enum NotCommitted {
     /// The leases ended while the gate was closed, or the shutdown did not wait longer.
     OutOfTime,
+    /// A write failed since, so the journal is not believed before it has proved itself.
+    JournalBlocked,
     GivenUp(Class),
 }
 
@@ -113,6 +115,10 @@ impl<F: Feed, J: Journal> Account<'_, F, J> {
             let Some(permit): Option<Permit> = time.allows(passing).await else {
                 return Sent::NotCommitted(NotCommitted::OutOfTime);
             };
+            // Looked at behind the gate, where the wait may have been long.
+            if self.journal.is_blocked() {
+                return Sent::NotCommitted(NotCommitted::JournalBlocked);
+            }
             self.memory.polling.due_within(self.request_timeout);
             let answer = self.feed.commit(events).await;
             let (decision, error) = match self.settle(&mut attempts, permit, answer).await {
@@ -151,6 +157,7 @@ impl<F: Feed, J: Journal> Account<'_, F, J> {
     fn tell_given_up(&self, handles: usize, status: Option<u16>, why: NotCommitted) {
         let given_up = match why {
             NotCommitted::OutOfTime => GivenUp::OutOfTime,
+            NotCommitted::JournalBlocked => GivenUp::JournalBlocked,
             NotCommitted::GivenUp(class) => GivenUp::Failed(class),
         };
         self.gate.metrics().gave_up(Operation::Commit, given_up);

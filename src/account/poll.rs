@@ -178,7 +178,7 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
     fn note_failure(&mut self, committed: Result<(), NotCommitted>) -> bool {
         match committed {
             Ok(()) => true,
-            Err(NotCommitted::OutOfTime) => false,
+            Err(NotCommitted::OutOfTime | NotCommitted::JournalBlocked) => false,
             Err(NotCommitted::GivenUp(class)) => {
                 self.report.failure = Some(class);
                 false
@@ -194,6 +194,7 @@ impl<'a, F: Feed, J: Journal> Poll<'a, F, J> {
                 Ok(received)
             }
             Err(NotReceived::Shutdown) => Err(Ended::Shutdown),
+            Err(NotReceived::JournalBlocked) => Err(Ended::JournalBlocked),
             Err(NotReceived::GivenUp(class)) => {
                 self.report.failure = Some(class);
                 Err(Ended::Failed)

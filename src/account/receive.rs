@@ -28,6 +28,8 @@ pub(super) struct Received {
 /// Why nothing was received.
 pub(super) enum NotReceived {
     Shutdown,
+    /// A write failed since: what cannot be stored is not leased.
+    JournalBlocked,
     GivenUp(Class),
 }
 
@@ -41,6 +43,10 @@ impl<F: Feed, J: Journal> Account<'_, F, J> {
         loop {
             let passing = self.gate.pass(Operation::Receive, &self.memory.polling);
             let permit = shutdown.run_until_cancelled(passing).await.ok_or(NotReceived::Shutdown)?;
+            // Looked at behind the gate, where the wait may have been long.
+            if self.journal.is_blocked() {
+                return Err(NotReceived::JournalBlocked);
+            }
             let sent_at = permit.sent_at;
             self.memory.polling.due_within(self.request_timeout);
             let answer = self.feed.receive(self.batch_size(), shutdown).await;

@@ -51,6 +51,7 @@ impl Rig {
                 journal,
                 broken: AtomicBool::new(false),
                 breaks_after: AtomicU32::new(u32::MAX),
+                slow: AtomicBool::new(false),
             }),
             gate: Arc::new(Gate::new(
                 "store".to_owned(),
@@ -212,6 +213,39 @@ async fn a_batch_that_could_not_be_stored_is_not_committed_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_its_turn_while_the_journal_fails_is_not_sent_before_it_works_again() {
+    for operation in [Operation::Receive, Operation::Commit] {
+        let rig = Rig::with_visibility(0, 10 * MINUTE);
+        let _running = rig.start();
+        sleep(INTERVAL * 2 - Duration::from_secs(5)).await;
+        rig.enqueue(0..15);
+        rig.feed.script_for(operation, [Fault::StatusAfter(503, Duration::from_secs(12))]);
+        sleep(Duration::from_secs(10)).await;
+        rig.journal.broken.store(true, Ordering::Relaxed);
+        let n_before = rig.n_requests();
+        sleep(MINUTE).await;
+        assert_eq!(rig.n_requests(), n_before, "{operation:?}");
+        rig.journal.broken.store(false, Ordering::Relaxed);
+        sleep(11 * MINUTE).await;
+        assert_eq!(rig.feed.n_committed(), 15, "{operation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_pause_of_the_configuration_to_be_stored() {
+    let (rig, start) = (Rig::new(0), Instant::now());
+    rig.feed.script_for(Operation::Config, [Fault::Status(429)]);
+    rig.journal.slow.store(true, Ordering::Relaxed);
+    let running = rig.start();
+    while rig.arrivals(Operation::Config, start).is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    rig.shutdown.cancel();
+    running.await.unwrap();
+    assert!(rig.journal.pause("store").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_draining_a_poll_takes_one_batch() {
     let mut rig = Rig::new(25);
     rig.drain = false;
@@ -233,6 +267,17 @@ async fn a_poll_ends_when_the_feed_only_repeats_itself() {
     let _running = rig.start();
     sleep(Duration::from_secs(10)).await;
     assert_eq!(rig.n_requests(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_lasts_a_quarter_of_an_hour_ends_though_there_is_more() {
+    let (rig, start) = (Rig::with_visibility(300, 10 * MINUTE), Instant::now());
+    rig.feed.script_for(Operation::Receive, [Fault::Late(MINUTE)].repeat(30));
+    let _running = rig.start();
+    sleep(20 * MINUTE).await;
+    let receives = rig.arrivals(Operation::Receive, start);
+    let gaps: Vec<_> = receives.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps[13..16], [60, 90, 60], "{receives:?}");
 }
 
 /// Seconds between the request that met the first 429 and the next of any kind.
@@ -454,6 +499,8 @@ struct Fragile {
     broken: AtomicBool,
     /// Breaks by itself after so many batches.
     breaks_after: AtomicU32,
+    /// Pauses take a second to be stored.
+    slow: AtomicBool,
 }
 
 impl Fragile {
@@ -484,6 +531,9 @@ impl Journal for Fragile {
     }
 
     async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
+        if self.slow.load(Ordering::Relaxed) {
+            sleep(Duration::from_secs(1)).await;
+        }
         self.journal.store_pause(vtex_account, pause).await
     }
 

@@ -85,6 +85,8 @@ pub enum GivenUp {
     Failed(Class),
     /// Its lease, or the patience of the shutdown, ended first.
     OutOfTime,
+    /// The journal failed first.
+    JournalBlocked,
 }
 
 /// Why an account was closed. Its text is the `reason` of the metric and of `rate_limit.paused`.
@@ -220,6 +222,7 @@ impl GivenUp {
         match self {
             Self::Failed(class) => class.name(),
             Self::OutOfTime => "out_of_time",
+            Self::JournalBlocked => "journal_blocked",
         }
     }
 }

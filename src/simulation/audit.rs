@@ -17,7 +17,7 @@ use super::world::{State, World};
 use crate::journal::{Outbox, SqliteJournal};
 
 /// How calm it must have been before a shutdown for its commits to be owed.
-const CALM_FOR: Duration = Duration::from_secs(1_800);
+pub(super) const CALM_FOR: Duration = Duration::from_secs(1_800);
 
 /// Events read from the journal at a time.
 const PAGE: usize = 1_000;
@@ -234,8 +234,7 @@ impl State {
                 }
             }
         }
-        for (sink, may_repeat) in self.sinks.iter_mut().zip(&mut self.may_repeat) {
-            may_repeat.extend(sink.in_hand.drain(..));
+        for sink in &mut self.sinks {
             sink.failed_at = None;
         }
     }
@@ -286,7 +285,7 @@ impl State {
     pub(super) fn note_calm(&mut self, now: Duration) {
         use super::disk::Disk;
         let is_calm = self.weather.iter().all(|weather| *weather == Weather::Calm)
-            && self.disks.values().all(|disk| *disk == Disk::Healthy);
+            && self.disks.values().all(|disk| matches!(disk, Disk::Healthy | Disk::Slow));
         self.calm_since = is_calm.then_some(self.calm_since.unwrap_or(now));
     }
 }

@@ -189,7 +189,7 @@ pub struct Coverage {
     pub requests: u64,
     pub events: u64,
     pub delivered: u64,
-    /// Lines that a sink got again after a crash in delivery.
+    /// Lines that a sink got again after its file was moved away in a delivery.
     pub delivered_again: u64,
     /// Attempts at receivers, and how many of them were taken.
     pub attempts: u64,
@@ -231,11 +231,7 @@ impl fmt::Display for Coverage {
         }
         writeln!(f, "{:>12} requests", self.requests)?;
         writeln!(f, "{:>12} events", self.events)?;
-        writeln!(
-            f,
-            "{:>12} lines delivered, {} of them again after a crash",
-            self.delivered, self.delivered_again
-        )?;
+        writeln!(f, "{:>12} lines delivered, {} of them again", self.delivered, self.delivered_again)?;
         writeln!(f, "{:>12} attempts at receivers, {} of them taken", self.attempts, self.taken)
     }
 }

@@ -15,6 +15,8 @@ pub(super) enum Medium {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Disk {
     Healthy,
+    /// No write fails, but they take their time.
+    Slow,
     /// Some writes fail, some take long.
     Flaky,
     /// No write succeeds.
@@ -44,7 +46,8 @@ pub(super) enum Trouble {
 impl Disk {
     pub(super) fn draw(rng: &mut StdRng) -> Self {
         match rng.random_range(0..10) {
-            0..6 => Self::Healthy,
+            0..5 => Self::Healthy,
+            5 => Self::Slow,
             6..9 => Self::Flaky,
             _ => Self::Broken,
         }
@@ -55,14 +58,15 @@ impl Disk {
             Self::Broken => Some(Trouble::Fails),
             Self::Flaky if rng.random_bool(0.15) => Some(Trouble::Fails),
             Self::Flaky if rng.random_bool(0.1) => Some(Trouble::FailsAfterwards),
-            Self::Flaky | Self::Healthy if may_crash && rng.random_bool(0.004) => {
+            Self::Flaky | Self::Slow | Self::Healthy if may_crash && rng.random_bool(0.004) => {
                 Some(if rng.random_bool(0.3) { Trouble::CrashBefore } else { Trouble::CrashAfter })
             }
-            Self::Flaky | Self::Healthy => None,
+            Self::Flaky | Self::Slow | Self::Healthy => None,
         };
         let mut delay = || {
             let ms = match self {
                 Self::Healthy => rng.random_range(0..8),
+                Self::Slow => rng.random_range(0..1_500),
                 Self::Flaky | Self::Broken if rng.random_bool(0.1) => rng.random_range(0..4_000),
                 Self::Flaky | Self::Broken => rng.random_range(0..100),
             };

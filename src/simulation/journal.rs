@@ -169,6 +169,11 @@ impl Shared {
         JournalError::Suspect { path: self.storage.journal() }
     }
 
+    fn set_suspect(&self, suspect: bool) {
+        self.suspect.store(suspect, Ordering::Relaxed);
+        self.world.with(|state, _| state.oracle.journal_is_suspect = suspect);
+    }
+
     fn tell(&self, wal: Option<WalMark>) {
         *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = wal;
     }
@@ -188,7 +193,7 @@ impl Shared {
         match trouble {
             Some(Trouble::CrashBefore) => self.crash().await,
             Some(Trouble::Fails) => {
-                self.suspect.store(true, Ordering::Relaxed);
+                self.set_suspect(true);
                 return Err(self.fails(doing, false));
             }
             Some(Trouble::FailsAfterwards | Trouble::CrashAfter) | None => {}
@@ -206,7 +211,7 @@ impl Shared {
             self.world.with(|state, _| state.expect(Err(format!("cannot {doing}: {}", ErrorChain(error)))));
         }
         if result.is_err() || trouble == Some(Trouble::FailsAfterwards) {
-            self.suspect.store(true, Ordering::Relaxed);
+            self.set_suspect(true);
             return Err(self.fails(doing, true));
         }
         result
@@ -265,7 +270,7 @@ impl SimulatedJournal {
 
 impl Journal for SimulatedJournal {
     fn is_blocked(&self) -> bool {
-        self.shared.inner.is_blocked()
+        self.shared.suspect.load(Ordering::Relaxed) || self.shared.inner.is_blocked()
     }
 
     async fn append(&self, batch: Batch) -> Result<Appended, JournalError> {
@@ -280,7 +285,7 @@ impl Journal for SimulatedJournal {
                 state.trace.note(now, Step::Journaled { feed, events, n_new: appended.n_new });
             }
             Err(_) => {
-                state.oracle.polls[feed].is_blocked = true;
+                state.oracle.polls[feed].append_failed(now);
                 state.oracle.events.not_journaled(&events);
             }
         });
@@ -299,26 +304,24 @@ impl Journal for SimulatedJournal {
             self.shared.world.with(|state, now| state.oracle.polls[feed].probe_ended(now, probed.is_ok()));
         }
         probed?;
-        self.shared.suspect.store(false, Ordering::Relaxed);
+        self.shared.set_suspect(false);
         Ok(())
     }
 
     async fn store_pause(&self, vtex_account: &str, pause: StoredPause) -> Result<(), JournalError> {
         let (shared, account) = (&self.shared, self.feed().unwrap_or_default());
         let wall = shared.world.wall.now();
-        let (account, being_stored) = shared.world.with(|state, now| {
+        let (account, asked) = shared.world.with(|state, now| {
             let account = state.oracle.account_of(account);
             (account, state.oracle.accounts[account].pause_being_stored(now, wall))
         });
         let length = pause.length;
         let stored = shared.write("store_pause", shared.inner.store_pause(vtex_account, pause)).await;
         shared.world.with(|state, now| {
-            if stored.is_err() {
-                state.oracle.accounts[account].store_failed = true;
-                return;
+            state.oracle.accounts[account].pause_answered(asked, stored.is_ok());
+            if stored.is_ok() {
+                state.trace.note(now, Step::PauseStored { account, length });
             }
-            state.oracle.accounts[account].pause_stored(being_stored);
-            state.trace.note(now, Step::PauseStored { account, length });
         });
         stored
     }

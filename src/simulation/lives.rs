@@ -8,10 +8,11 @@ use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::agent::{Agent, Ending};
-use super::audit;
+use super::audit::{self, CALM_FOR};
+use super::disk::{Disk, Medium};
 use super::happenings;
 use super::operator;
-use super::plan::{about, generator};
+use super::plan::{Plan, about, generator};
 use super::storage::Storage;
 use super::trace::Step;
 use super::world::World;
@@ -24,6 +25,9 @@ const QUIET_WITHIN: Duration = Duration::from_secs(2 * 3600);
 
 /// A hint of a day, and its jitter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600 + 60);
+
+/// Events of each feed that come all at once when the last but one agent is about to be stopped.
+const RUSH: u32 = 30;
 
 /// Between an agent that could not start and the next one.
 const RESTART: Duration = Duration::from_secs(10);
@@ -94,10 +98,19 @@ impl Lives {
         }
     }
 
-    /// No more faults: all that is owed must arrive.
+    /// No more faults: all that is owed must arrive, also when the agent is stopped in the middle of its work.
     async fn last_day(&mut self) {
         self.world.with(|state, now| state.end_faults(now));
         operator::tidy_up(&self.world, &self.storage, &mut self.operator_rng);
+        self.good_day(true).await;
+        self.good_day(false).await;
+        let kept = audit::journal_bytes(&self.storage);
+        self.world.with(|state, _| state.expect(kept));
+        audit::sinks(&self.world, &self.storage);
+        audit::receivers(&self.world, &self.storage);
+    }
+
+    async fn good_day(&mut self, ends_in_a_rush: bool) {
         let Some(mut agent) = self.start().await else {
             self.world.with(|state, _| state.expect(Err("the agent does not start".to_owned())));
             return;
@@ -114,22 +127,44 @@ impl Lives {
             state.trace.note(now, Step::Quiet);
             state.expect(came_to_rest);
         });
+        if ends_in_a_rush {
+            self.rush().await;
+        }
         if agent.stop(&mut self.rng).await != Ending::Shutdown {
             self.world
                 .with(|state, _| state.expect(Err("the grace period ran out on a good day".to_owned())));
         }
         self.world.with(|state, now| state.audit_shutdown(now));
         self.audit_journal();
-        let kept = audit::journal_bytes(&self.storage);
-        self.world.with(|state, _| state.expect(kept));
-        audit::sinks(&self.world, &self.storage);
-        audit::receivers(&self.world, &self.storage);
+    }
+
+    /// Waits until a shutdown owes everything, then gives the agent plenty to do and the sinks a slow disk, and returns
+    /// in the middle of it.
+    async fn rush(&mut self) {
+        sleep(CALM_FOR).await;
+        let Plan { n_sinks, feeds, .. } = &self.world.plan;
+        self.world.with(|state, now| {
+            state.disks.extend((0..*n_sinks).map(|sink| (Medium::Sink(sink), Disk::Slow)));
+            for feed in 0..feeds.len() {
+                for _ in 0..RUSH {
+                    state.enqueue(now, feed, &mut self.rng);
+                }
+            }
+        });
+        self.wait_until_busy_for(Duration::ZERO).await;
+        sleep(Duration::from_millis(self.rng.random_range(0..1_000))).await;
     }
 
     /// Most of the time nothing is under way; a shutdown is worth more when something is, or even hangs.
     async fn wait_for_a_bad_moment(&mut self) {
         let least = [None, Some(Duration::ZERO), Some(Duration::from_secs(2))][self.rng.random_range(0..3)];
-        let Some(least) = least else { return };
+        if let Some(least) = least {
+            self.wait_until_busy_for(least).await;
+        }
+    }
+
+    /// Waits for a request that has been under way for so long; in the end without one.
+    async fn wait_until_busy_for(&self, least: Duration) {
         for _ in 0..10_000 {
             if self.world.with(|state, now| state.oracle.busy_for(now)).is_some_and(|busy| least <= busy) {
                 return;
@@ -194,6 +229,9 @@ async fn run(world: &World, agent: &mut Agent) -> String {
             }
             if let Some(why) = world.with(|state, now| state.overlooked(now)) {
                 return why;
+            }
+            if let Some(feed) = world.with(|state, now| state.oracle.has_not_probed(now)) {
+                return format!("feed {feed} does not probe the journal that failed");
             }
         }
     };

@@ -56,6 +56,8 @@ pub(super) struct Oracle {
     account_of: Vec<usize>,
     /// When the agent was asked to stop.
     stop_asked: Option<Duration>,
+    /// A write failed, and no probe has succeeded since.
+    pub(super) journal_is_suspect: bool,
 }
 
 impl Oracle {
@@ -67,6 +69,7 @@ impl Oracle {
             events: Events::new(plan),
             account_of: plan.feeds.iter().map(|feed| feed.account).collect(),
             stop_asked: None,
+            journal_is_suspect: false,
         }
     }
 
@@ -86,6 +89,10 @@ impl Oracle {
         events: &[u32],
     ) -> Result<(), String> {
         self.accounts[self.account_of[feed]].sent(now)?;
+        if self.journal_is_suspect && matches!(call.operation, Operation::Receive | Operation::Commit) {
+            let does = if call.operation == Operation::Receive { "receives" } else { "commits" };
+            return Err(format!("feed {feed} {does} although the journal failed and was not probed"));
+        }
         match call.operation {
             Operation::Receive => {
                 if self.stop_asked.is_some_and(|asked| asked < now) {
@@ -94,7 +101,10 @@ impl Oracle {
                 self.polls[feed].receive_sent(now, call.max).map_err(|text| format!("feed {feed} {text}"))
             }
             Operation::Commit => self.commit_sent(now, feed, call, events),
-            Operation::Config | Operation::Order | Operation::NotifyPrice => Ok(()),
+            Operation::Config => {
+                self.polls[feed].config_sent(now).map_err(|text| format!("feed {feed} {text}"))
+            }
+            Operation::Order | Operation::NotifyPrice => Ok(()),
         }
     }
 
@@ -119,6 +129,7 @@ impl Oracle {
                 distinct.len()
             ));
         }
+        self.polls[feed].commit_sent(now, &call.handles).map_err(|text| format!("feed {feed} {text}"))?;
         self.events.commit_sent(now, events)
     }
 
@@ -132,9 +143,13 @@ impl Oracle {
         heard: &Heard,
     ) -> Option<Met> {
         let met = self.accounts[self.account_of[feed]].heard(now, operation, sent_at, heard);
-        if operation == Operation::Receive {
-            self.polls[feed].receive_heard(now, heard);
-            self.events.handed(&heard.events);
+        match operation {
+            Operation::Receive => {
+                self.polls[feed].receive_heard(now, heard);
+                self.events.handed(&heard.events);
+            }
+            Operation::Commit => self.polls[feed].commit_heard(now, heard),
+            Operation::Config | Operation::Order | Operation::NotifyPrice => {}
         }
         met
     }
@@ -149,6 +164,11 @@ impl Oracle {
         self.accounts.iter().filter_map(|account| account.busy_for(now)).max()
     }
 
+    /// The feed that should have probed the journal, if one should.
+    pub(super) fn has_not_probed(&self, now: Duration) -> Option<usize> {
+        self.polls.iter().position(|poll| poll.has_not_probed(now))
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stop_asked.is_some()
     }
@@ -160,6 +180,7 @@ impl Oracle {
     /// A new agent begins and knows nothing but what is stored.
     pub(super) fn started(&mut self) {
         self.stop_asked = None;
+        self.journal_is_suspect = false;
         self.events.started();
         self.polls.iter_mut().for_each(PollBook::started);
     }

@@ -227,14 +227,19 @@ impl State {
         self.trace.note(now, Step::Heard { feed, operation, status: heard.status, events: heard.events });
     }
 
-    /// Gives the agent what is visible.
+    /// Gives the agent what is visible; now and then more than it asked for, or one item twice in the same batch.
     pub(super) fn lease(&mut self, feed: usize, now: Duration, max: u8) -> Lot {
+        let [is_generous, repeats] = [(); 2].map(|()| self.faulty && self.rng.random_bool(0.02));
         let state = &mut self.feeds[feed];
         let mut lot = Lot::default();
-        for received in state.queue.receive(now, max.into()) {
+        let n_lots = if is_generous { 3 } else { 1 };
+        let received: Vec<_> = (0..n_lots).flat_map(|_| state.queue.receive(now, max.into())).collect();
+        for (n, received) in received.into_iter().enumerate() {
             let Some(&event) = state.messages.get(&received.message) else { continue };
-            lot.body.push(received.item.with_handle(&received.handle));
-            lot.events.push(event);
+            for _ in 0..=usize::from(n == 0 && repeats) {
+                lot.body.push(received.item.with_handle(&received.handle));
+                lot.events.push(event);
+            }
             if self.oracle.events.is_journaled(event) {
                 self.coverage.meet(Met::Redelivered);
             }

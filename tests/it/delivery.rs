@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use order_feed_agent::sandbox::Options;
 use rand::rngs::StdRng;
@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::process::Command;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::support::agent::{BINARY, PATIENCE, Workplace};
 use crate::support::receiver::{Came, Receiver};

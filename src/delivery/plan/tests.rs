@@ -221,8 +221,8 @@ impl Life {
             "seed {seed}: {seq} again though it was recorded"
         );
         let is_dead = |seq: &i64| matches!(self.kept.states.get(seq), Some(DeliveryState::Dead(_)));
-        let before = (1..seq).filter(|seq| self.orders[*seq as usize - 1] == order);
-        let overtaken = before.filter(|seq| !self.taken.contains(seq) && !is_dead(seq)).next();
+        let mut before = (1..seq).filter(|seq| self.orders[*seq as usize - 1] == order);
+        let overtaken = before.find(|seq| !self.taken.contains(seq) && !is_dead(seq));
         // A dead letter of this very round is not recorded yet; the plan's own settlement knows it.
         let dead_now = |seq: i64| {
             plan.settlement().is_some_and(|settlement| {

@@ -21,7 +21,9 @@ pub(in crate::simulation) struct AccountBook {
     throttled_at: Option<Duration>,
     stored: Option<Stored>,
     /// The journal did not take a pause; nothing can be asked of the next agent.
-    pub(in crate::simulation) store_failed: bool,
+    store_failed: bool,
+    /// Pauses that the journal is storing; until it has answered, what a restart would find is not known.
+    n_storing: u32,
     last_sent: Option<Duration>,
     n_running: u32,
     n_failed: u32,
@@ -43,6 +45,7 @@ impl AccountBook {
             throttled_at: None,
             stored: None,
             store_failed: false,
+            n_storing: 0,
             last_sent: None,
             n_running: 0,
             n_failed: 0,
@@ -147,17 +150,18 @@ impl AccountBook {
         self.closed_until.saturating_sub(now)
     }
 
-    /// The agent asks for what is in force to be stored. Until the journal has answered, what a restart would find is
-    /// not known; what comes into force meanwhile is stored by a request of its own, which may fail.
+    /// The agent asks for a pause to be stored: all that is in force must be.
     pub(in crate::simulation) fn pause_being_stored(&mut self, now: Duration, wall: Timestamp) -> Stored {
-        self.stored = None;
+        self.n_storing += 1;
         let length = self.closed_for(now);
         Stored { ends_at: pause::ends_at(wall, length), length, until: self.closed_until }
     }
 
-    /// The journal has it: a restart must know of it.
-    pub(in crate::simulation) fn pause_stored(&mut self, stored: Stored) {
-        self.stored = Some(stored);
+    /// The journal has answered; what it did not take may be stored or not, so nothing is known then.
+    pub(in crate::simulation) fn pause_answered(&mut self, pause: Stored, is_stored: bool) {
+        self.n_storing -= 1;
+        self.store_failed |= !is_stored;
+        self.stored = is_stored.then_some(pause);
     }
 
     /// What is in force was not stored.
@@ -169,6 +173,7 @@ impl AccountBook {
 
     /// A new agent is about to read what is stored. Returns how long it must wait.
     pub(in crate::simulation) fn started(&mut self, now: Duration, wall: Timestamp) -> Duration {
+        self.stored.take_if(|_| 0 < self.n_storing);
         let left = self.stored.as_ref().map(|stored| pause::remaining(wall, stored.ends_at, stored.length));
         let left = left.unwrap_or_default().saturating_sub(STORED_TO);
         let settings = self.settings.clone();
@@ -179,6 +184,7 @@ impl AccountBook {
             throttled_at: None,
             stored,
             store_failed: false,
+            n_storing: 0,
             last_sent: None,
             n_running: 0,
             n_failed: 0,

@@ -33,6 +33,8 @@ struct Book {
     kind: Kind,
     is_journaled: bool,
     is_deleted: bool,
+    /// By which a commit must be sent.
+    lease_end: Duration,
 }
 
 impl Events {
@@ -49,7 +51,14 @@ impl Events {
 
     /// Returns its number.
     pub(in crate::simulation) fn enqueued(&mut self, feed: usize, now: Duration, kind: Kind) -> u32 {
-        self.all.push(Book { feed, enqueued_at: now, kind, is_journaled: false, is_deleted: false });
+        self.all.push(Book {
+            feed,
+            enqueued_at: now,
+            kind,
+            is_journaled: false,
+            is_deleted: false,
+            lease_end: Duration::ZERO,
+        });
         u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -64,6 +73,7 @@ impl Events {
             let Some(book) = self.book(*event) else { continue };
             let is_new = !book.is_journaled && book.kind == Kind::Usable;
             book.is_journaled = true;
+            book.lease_end = lease_end;
             if book.kind != Kind::WithoutHandle {
                 self.untried.insert(*event, lease_end);
                 self.undeleted.insert(*event);
@@ -79,11 +89,14 @@ impl Events {
         }
     }
 
-    pub(super) fn commit_sent(&mut self, _now: Duration, events: &[u32]) -> Result<(), String> {
+    pub(super) fn commit_sent(&mut self, now: Duration, events: &[u32]) -> Result<(), String> {
         for event in events {
             self.untried.remove(event);
             if !self.is_journaled(*event) {
                 return Err(format!("event {event} is committed but not journaled"));
+            }
+            if let Some(lease_end) = self.book(*event).map(|book| book.lease_end).filter(|end| *end < now) {
+                return Err(format!("event {event} is committed {:?} after its lease", now - lease_end));
             }
         }
         Ok(())

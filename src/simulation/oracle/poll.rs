@@ -11,6 +11,12 @@ use crate::simulation::plan::Plan;
 /// Polls of a feed that only a person can heal.
 const SLOW: Duration = Duration::from_secs(300);
 
+/// Between two questions for a feed's configuration.
+const CONFIG_EVERY: Duration = Duration::from_secs(300);
+
+/// After a batch that could not be stored.
+const PROBES_WITHIN: Duration = Duration::from_secs(10);
+
 /// Between a failure and the next attempt of the same loop at the least.
 pub(in crate::simulation) const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 
@@ -23,9 +29,14 @@ pub(in crate::simulation) struct PollBook {
     /// Failures in a row that were retried.
     n_failed: u32,
     n_malformed: u32,
-    /// A batch could not be stored, and no probe has succeeded since.
-    pub(in crate::simulation) is_blocked: bool,
+    /// When a batch could not be stored, and nothing was probed since.
+    append_failed_at: Option<Duration>,
     probe_failed_at: Option<Duration>,
+    config_sent_at: Option<Duration>,
+    /// The last commit's handles.
+    committing: Vec<String>,
+    /// The same handles may be sent again no earlier.
+    commit_again_at: Duration,
 }
 
 impl PollBook {
@@ -37,15 +48,15 @@ impl PollBook {
             last_heard: None,
             n_failed: 0,
             n_malformed: 0,
-            is_blocked: false,
+            append_failed_at: None,
             probe_failed_at: None,
+            config_sent_at: None,
+            committing: Vec::new(),
+            commit_again_at: Duration::ZERO,
         }
     }
 
     pub(super) fn receive_sent(&mut self, now: Duration, max: u8) -> Result<(), String> {
-        if self.is_blocked {
-            return Err("receives although the journal failed and was not probed".to_owned());
-        }
         if let Some((at, why)) = self.not_before.filter(|(at, _)| now < *at) {
             return Err(format!("receives {:?} too early {why}", at - now));
         }
@@ -90,8 +101,41 @@ impl PollBook {
         };
     }
 
+    /// Asked for once in a while, whatever the answer was.
+    pub(super) fn config_sent(&mut self, now: Duration) -> Result<(), String> {
+        match self.config_sent_at.replace(now).filter(|last| now < *last + CONFIG_EVERY) {
+            Some(last) => Err(format!("asks for its configuration again after {:?}", now - last)),
+            None => Ok(()),
+        }
+    }
+
+    /// A part of a refused commit is another one, and may be sent at once.
+    pub(super) fn commit_sent(&mut self, now: Duration, handles: &[&str]) -> Result<(), String> {
+        if self.committing == handles && now < self.commit_again_at {
+            return Err(format!("commits again {:?} too early", self.commit_again_at - now));
+        }
+        self.committing = handles.iter().map(|handle| (*handle).to_owned()).collect();
+        Ok(())
+    }
+
+    pub(super) fn commit_heard(&mut self, now: Duration, heard: &Heard) {
+        if heard.class.is_some() {
+            self.commit_again_at = now + self.retry.backoff.delay(1, 0.0);
+        }
+    }
+
+    pub(in crate::simulation) fn append_failed(&mut self, now: Duration) {
+        self.append_failed_at = Some(now);
+    }
+
+    /// A journal that nobody probes stays blocked.
+    pub(in crate::simulation) fn has_not_probed(&self, now: Duration) -> bool {
+        self.append_failed_at.is_some_and(|at| at + PROBES_WITHIN < now)
+    }
+
     /// Every loop that can fail waits before it goes round.
     pub(in crate::simulation) fn probe_begun(&mut self, now: Duration) -> Result<(), String> {
+        self.append_failed_at = None;
         match self.probe_failed_at.filter(|at| now < *at + SHORTEST_WAIT) {
             Some(_) => Err("probes the journal again at once".to_owned()),
             None => Ok(()),
@@ -100,7 +144,6 @@ impl PollBook {
 
     pub(in crate::simulation) fn probe_ended(&mut self, now: Duration, went_well: bool) {
         self.probe_failed_at = (!went_well).then_some(now);
-        self.is_blocked &= !went_well;
     }
 
     /// What the last agent did binds the new one only through what is stored.
@@ -108,7 +151,9 @@ impl PollBook {
         self.not_before = None;
         self.last_heard = None;
         (self.n_failed, self.n_malformed) = (0, 0);
-        self.is_blocked = false;
+        self.append_failed_at = None;
         self.probe_failed_at = None;
+        self.config_sent_at = None;
+        self.committing.clear();
     }
 }
