@@ -13,6 +13,7 @@ use reqwest::Url;
 use crate::policy::retry::Retry;
 use crate::policy::{breaker, pause};
 
+pub use crate::policy::rotation::Rotation;
 pub use load::{Inspection, Loaded, Settings, inspect, load, load_regular, outline, settings};
 pub use outline::{Outline, source};
 pub use problem::{ConfigErrors, Problem, Warning};
@@ -145,15 +146,9 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogFiles {
     pub directory: PathBuf,
-    pub rotation: LogRotation,
+    pub rotation: Rotation,
     /// At least 1.
     pub max_files: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogRotation {
-    Hourly,
-    Daily,
 }
 
 #[derive(Debug, Clone, PartialEq)]

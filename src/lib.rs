@@ -62,5 +62,6 @@ pub mod sandbox;
 pub mod shutdown;
 pub mod simulation;
 pub mod sink;
+mod tidy;
 pub mod vtex;
 pub mod wall;

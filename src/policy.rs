@@ -5,7 +5,8 @@
 //! given up at once where it may have had an effect that must not happen [twice](replay). What
 //! an account may send next is decided by its [pauses](pause), its [breaker] and its [pace], and by whose turn
 //! it is ([priority]). A refused commit is [split]; a poll that is over has its next one [scheduled](schedule).
-//! Whether a failed delivery counts against its event is told by its sink's [health].
+//! Whether a failed delivery counts against its event is told by its sink's [health]. A file that grew old or long
+//! makes [room for a new one](rotation).
 //! None of these panics at any instant, length or jitter, and none answers a wait of zero.
 
 pub mod backoff;
@@ -19,6 +20,7 @@ pub mod priority;
 pub mod replay;
 pub mod retry;
 pub mod retry_after;
+pub mod rotation;
 pub mod schedule;
 pub mod slow_down;
 pub mod split;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::task::JoinError;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -27,6 +27,9 @@ mod parts;
 mod reload;
 mod sinks;
 mod upkeep;
+
+/// Between two attempts at a journal that another agent holds.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why the agent could not start, or did not stop as it should.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +82,8 @@ pub async fn run(
         sinks: Sinks::new(Arc::clone(&journal), board.clone()),
         config,
     };
-    agent.feeds.follow(&agent.config).await?;
     agent.sinks.note(&agent.config).await?;
+    agent.feeds.follow(&agent.config).await?;
     agent.sinks.follow(&agent.config);
     systemd::ready();
     info!(event = "agent.ready", "configuration, journal and sinks are open");
@@ -147,9 +150,19 @@ async fn tell(board: &Board) -> std::convert::Infallible {
     std::future::pending().await
 }
 
+/// A program that an agent was starting when it was killed holds its lock for a moment: that is tried once more.
 async fn open_journal(path: PathBuf) -> Result<SqliteJournal, JournalError> {
-    let opening = path.clone();
-    tokio::task::spawn_blocking(move || SqliteJournal::open(&opening))
-        .await
-        .unwrap_or(Err(JournalError::Task { path }))
+    let open = || async {
+        let opening = path.clone();
+        tokio::task::spawn_blocking(move || SqliteJournal::open(&opening))
+            .await
+            .unwrap_or(Err(JournalError::Task { path: path.clone() }))
+    };
+    match open().await {
+        Err(JournalError::Locked { .. }) => {
+            sleep(LOCK_PATIENCE).await;
+            open().await
+        }
+        opened => opened,
+    }
 }

@@ -45,6 +45,8 @@ pub enum Delivered {
     /// Nothing was written: the sink stands elsewhere than recorded, and this place must be recorded first, so
     /// that what is written next is recognised after a crash.
     Anchored(Mark),
+    /// The first `n_events`, at least one, are on stable storage; the others are to be given again.
+    Part { n_events: usize, mark: Mark },
     /// All of it is on stable storage.
     All(Mark),
 }

@@ -185,9 +185,10 @@ struct Time<'a> {
 impl Time<'_> {
     async fn allows<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
+            // The lease first: what need not be waited for is still too late behind it.
             biased;
-            done = waiting => Some(done),
             () = sleep_until(self.leases_end) => None,
+            done = waiting => Some(done),
             () = async {
                 self.shutdown.cancelled().await;
                 sleep(ABANDON_AFTER).await;
@@ -199,4 +200,21 @@ impl Time<'_> {
 fn undecided(n_events: usize, split: &Split) -> usize {
     let decided: usize = split.committed().iter().chain(split.refused()).map(Range::len).sum();
     n_events - decided
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_need_not_be_waited_for_is_too_late_once_the_lease_has_ended() {
+        let shutdown = CancellationToken::new();
+        let time =
+            Time { leases_end: Instant::now() + std::time::Duration::from_secs(30), shutdown: &shutdown };
+        assert_eq!(time.allows(ready(1)).await, Some(1));
+        sleep(std::time::Duration::from_secs(30)).await;
+        assert_eq!(time.allows(ready(2)).await, None);
+    }
 }

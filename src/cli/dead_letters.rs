@@ -176,7 +176,7 @@ fn selection(
 ) -> Result<Selection, Failure> {
     if let Some(name) = &sink {
         let mut known: BTreeSet<String> = desk.sinks()?.into_keys().collect();
-        known.extend(outline.sinks.keys().cloned());
+        known.extend(outline.sinks.iter().cloned());
         if !known.contains(name) {
             return Err(NoSink { name: name.clone(), known: known.into_iter().collect() }.into());
         }

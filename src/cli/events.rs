@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 
 use super::output::{self, Paper, Rows, plain};
 use super::{Failure, open_journal};
-use crate::config::Outline;
 use crate::event::{self, hex};
 use crate::journal::desk::{Delivery, Desk, EventFilter, EventPages, EventRow, IdPrefix, Passed};
 use crate::journal::{Entry, JournalError};
@@ -110,9 +109,9 @@ struct DeliveryOf<'a> {
 }
 
 pub(super) fn run(config: &Path, args: EventsArgs) -> Result<(), Failure> {
-    let (outline, desk) = open_journal(config)?;
+    let (_, desk) = open_journal(config)?;
     let sinks = desk.sinks()?;
-    let office = Office { desk, outline, sinks };
+    let office = Office { desk, sinks };
     match args.what {
         What::List(args) => office.list(args),
         What::Show(args) => office.show(&args),
@@ -122,7 +121,6 @@ pub(super) fn run(config: &Path, args: EventsArgs) -> Result<(), Failure> {
 /// The journal and what it says of sinks.
 struct Office {
     desk: Desk,
-    outline: Outline,
     sinks: BTreeMap<String, Passed>,
 }
 
@@ -176,7 +174,7 @@ impl Office {
     }
 
     fn deliveries(&self, seq: i64, account: &str, state: &str) -> Result<Vec<Delivery>, JournalError> {
-        self.desk.deliveries((seq, account, state), &self.sinks, &self.outline.sinks)
+        self.desk.deliveries((seq, account, state), &self.sinks)
     }
 }
 

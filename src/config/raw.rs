@@ -16,7 +16,7 @@ pub(super) use sink::{
 };
 pub(super) use text::Text;
 
-use super::{LogFormat, LogRotation, Proxy};
+use super::{LogFormat, Proxy, Rotation};
 use address::{BaseUrl, DnsLabel};
 use file::{DirectoryPath, FilePath};
 use log::Filter;
@@ -206,7 +206,7 @@ pub(super) struct RawLog {
     /// Log files are written here besides stdout; without it to stdout only.
     pub(super) directory: Option<Text<DirectoryPath>>,
     /// When a new file is begun.
-    pub(super) rotation: Option<Text<LogRotation>>,
+    pub(super) rotation: Option<Text<Rotation>>,
     /// Older files are deleted.
     pub(super) max_files: Option<Whole<1, 10_000>>,
 }

@@ -9,8 +9,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use reqwest::header::HeaderName;
+use serde::{Deserialize, Serialize};
 
 use super::{CaFile, Secret};
+use crate::policy::rotation;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sink {
@@ -20,7 +22,7 @@ pub struct Sink {
 }
 
 /// What a sink wants of the journal; `None` is everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// As VTEX writes them; `""` is an event without one.
     pub states: Option<BTreeSet<String>>,
@@ -40,6 +42,8 @@ pub struct FileSink {
     pub path: PathBuf,
     /// Permission bits of a file that the sink makes.
     pub mode: u32,
+    /// Whether and when the sink itself puts a file aside and begins a new one.
+    pub rotation: Option<rotation::Settings>,
 }
 
 #[derive(Clone, PartialEq)]

@@ -20,6 +20,7 @@ mod client_cert;
 mod command;
 mod secrets;
 mod sinks;
+mod states;
 mod taken;
 mod webhook;
 

@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Limits, Wanted};
 use crate::http::NoAnswer;
-use crate::journal::{FailedAttempt, JournalError, Outbox};
+use crate::journal::{FailedAttempt, JournalError, Outbox, StoredPause};
 use crate::observe::liveness::Heartbeat;
 use crate::observe::logging::ErrorChain;
 use crate::policy::backoff::Backoff;
 use crate::policy::breaker;
 use crate::policy::health::Fault;
+use crate::policy::pause;
 use crate::sink::{Envelope, EventSink, ProgramError, Refusal, RefusalCause};
 use crate::wall::Wall;
 
@@ -29,7 +30,7 @@ use super::{IDLE, envelope, resume};
 /// Read from the journal at once.
 const PAGE: usize = 500;
 
-/// How long an answer that is still out at the shutdown is waited for; its event is delivered again at the next start.
+/// How long an answer that is still out is waited for when the work ends; its event is delivered again when it goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the journal may take before the loop counts as hung.
@@ -48,6 +49,8 @@ pub struct EventWorker<'a, J, S> {
     pub journal: Arc<J>,
     pub wall: Wall,
     pub heartbeat: &'a Heartbeat,
+    /// Whether a wait counts that the receiver asked for before: not where other settings may lead to another receiver.
+    pub keeps_wait: bool,
 }
 
 /// How an attempt ended.
@@ -69,6 +72,8 @@ struct Work {
     altered: watch::Receiver<()>,
     teller: Teller,
     rng: StdRng,
+    /// The receiver asked for a wait that is not recorded.
+    has_new_wait: bool,
 }
 
 impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
@@ -78,7 +83,8 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
         let (appended, altered) = (self.journal.appended(), self.journal.altered());
         let mut teller = Teller::new(self.name);
         let Some(plan) = self.begin(&mut teller, &mut rng, shutdown).await else { return };
-        let mut work = Work { plan, attempts: JoinSet::new(), appended, altered, teller, rng };
+        let mut work =
+            Work { plan, attempts: JoinSet::new(), appended, altered, teller, rng, has_new_wait: false };
         let mut n_failures = 0;
         while !shutdown.is_cancelled() {
             match self.go_on(&mut work, shutdown).await {
@@ -106,11 +112,8 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
         let mut n_failures = 0;
         loop {
             self.heartbeat.due_within(JOURNAL_PATIENCE);
-            match resume(self.name, &*self.journal).await {
-                Ok(progress) => {
-                    let (wanted, max_attempts) = (self.wanted.clone(), self.limits.max_attempts);
-                    return Some(Plan::new(progress.seq, wanted, max_attempts, self.breaker));
-                }
+            match self.plan().await {
+                Ok(plan) => return Some(plan),
                 Err(error) => {
                     n_failures += 1;
                     let wait = BACKOFF.delay(n_failures, rng.random());
@@ -120,6 +123,18 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
                 }
             }
         }
+    }
+
+    async fn plan(&self) -> Result<Plan, JournalError> {
+        let progress = resume(self.name, &*self.journal).await?;
+        let mut plan = Plan::new(progress.seq, self.wanted.clone(), self.limits.max_attempts, self.breaker);
+        if self.keeps_wait
+            && let Some(StoredPause { ends_at, length }) = self.journal.pause(&self.wait_key()).await?
+        {
+            let left = pause::remaining(self.wall.now(), ends_at, length);
+            plan.keep_quiet(Instant::now().into_std(), left);
+        }
+        Ok(plan)
     }
 
     /// One round: takes what there is room for, records, sends what may go, and waits for something to happen.
@@ -174,7 +189,18 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
             self.journal.settle(self.name, settlement.clone()).await?;
             work.plan.recorded(&settlement);
         }
+        if work.has_new_wait {
+            let length = work.plan.quiet_for(Instant::now().into_std());
+            let ends_at = pause::ends_at(self.wall.now(), length);
+            self.journal.store_pause(&self.wait_key(), StoredPause { ends_at, length }).await?;
+            work.has_new_wait = false;
+        }
         Ok(())
+    }
+
+    /// Beside the pauses of VTEX accounts, whose names hold no space.
+    fn wait_key(&self) -> String {
+        format!("sink {}", self.name)
     }
 
     /// Sends what may go; returns when there may be more, where it is known.
@@ -184,9 +210,6 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
                 Ok(in_hand) => in_hand,
                 Err(again_at) => return again_at.map(Instant::from_std),
             };
-            if in_hand.half_opened() {
-                work.teller.half_opened();
-            }
             let (journal, sink) = (Arc::clone(&self.journal), Arc::clone(&self.sink));
             work.attempts.spawn(async move {
                 let attempted = attempt(&*journal, &*sink, in_hand.seq()).await;
@@ -228,6 +251,7 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
             }
             Attempted::Refused(envelope, refusal) => {
                 let failed = self.failed(&refusal);
+                work.has_new_wait |= refusal.retry_after.is_some();
                 let jitter = work.rng.random();
                 let consequence = work.plan.refused(in_hand, failed, now.into_std(), jitter);
                 work.teller.refused(&envelope, &refusal, &consequence, now);

@@ -144,22 +144,33 @@ impl<J: Outbox, S: Sink> LineWorker<'_, J, S> {
         seq: i64,
         current: &mut Progress,
     ) -> Result<(), DeliveryError> {
-        let mut is_over = entries.is_empty();
-        let mut next = Progress { seq, mark: current.mark };
-        while !is_over {
-            let envelopes = entries.iter().copied().map(envelope::envelope).collect();
-            (next, is_over) = match self.sink.deliver(envelopes, current.mark).await? {
-                Delivered::Anchored(mark) => (Progress { seq: current.seq, mark: Some(mark) }, false),
-                Delivered::All(mark) => (Progress { seq, mark: Some(mark) }, true),
+        let mut rest = entries;
+        loop {
+            let next = if rest.is_empty() {
+                Progress { seq, mark: current.mark }
+            } else {
+                let envelopes = rest.iter().copied().map(envelope::envelope).collect();
+                match self.sink.deliver(envelopes, current.mark).await? {
+                    Delivered::Anchored(mark) => Progress { seq: current.seq, mark: Some(mark) },
+                    Delivered::Part { n_events, mark } => {
+                        let (delivered, left) = rest.split_at(n_events);
+                        rest = left;
+                        // Pending ones lie behind the progress, which never goes back.
+                        let reached = delivered.last().map_or(current.seq, |last| last.seq.max(current.seq));
+                        Progress { seq: reached, mark: Some(mark) }
+                    }
+                    Delivered::All(mark) => {
+                        rest = &[];
+                        Progress { seq, mark: Some(mark) }
+                    }
+                }
             };
-            if !is_over {
-                self.journal.record_progress(self.name, next.clone()).await?;
-                *current = next.clone();
+            self.journal.record_progress(self.name, next.clone()).await?;
+            *current = next;
+            if rest.is_empty() {
+                return Ok(());
             }
         }
-        self.journal.record_progress(self.name, next.clone()).await?;
-        *current = next;
-        Ok(())
     }
 
     /// Delivers what was left pending behind the progress when the sink took events one by one; returns how many

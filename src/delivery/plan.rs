@@ -208,6 +208,16 @@ impl Plan {
         self.lanes.put_back(in_hand.event);
     }
 
+    /// Leaves the sink alone for so long, as a receiver asked for before a restart.
+    pub(super) fn keep_quiet(&mut self, now: Instant, wait: Duration) {
+        self.health.keep_quiet(now, wait);
+    }
+
+    /// How long the sink is left alone because its receiver wants it.
+    pub(super) fn quiet_for(&self, now: Instant) -> Duration {
+        self.health.quiet_for(now)
+    }
+
     /// How many events have failed and are not finished.
     pub(super) fn n_failing(&self) -> usize {
         self.n_failing
@@ -227,11 +237,6 @@ impl Plan {
 impl InHand {
     pub(super) fn seq(&self) -> i64 {
         self.event.seq
-    }
-
-    /// Whether its attempt is the first trial of an open breaker.
-    pub(super) fn half_opened(&self) -> bool {
-        self.permit.half_opened()
     }
 }
 

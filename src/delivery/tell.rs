@@ -18,11 +18,13 @@ pub(super) struct Teller {
     sink: String,
     /// By the status of the answer; `None` where there was none.
     failures: Thinning<Option<u16>>,
+    /// Said once, however many trials fail.
+    is_circuit_open: bool,
 }
 
 impl Teller {
     pub(super) fn new(sink: &str) -> Self {
-        Self { sink: sink.to_owned(), failures: Thinning::default() }
+        Self { sink: sink.to_owned(), failures: Thinning::default(), is_circuit_open: false }
     }
 
     /// Every event that failed is delivered by now, or a dead letter.
@@ -69,19 +71,20 @@ impl Teller {
         }
     }
 
-    pub(super) fn half_opened(&self) {
-        info!(event = "circuit.half_open", sink = self.sink, "trying whether the sink works again");
-    }
-
-    pub(super) fn breaker(&self, transition: Option<Transition>) {
+    pub(super) fn breaker(&mut self, transition: Option<Transition>) {
         match transition {
-            Some(Transition::Opened) => warn!(
-                event = "circuit.opened",
-                sink = self.sink,
-                "several orders failed in a row: the sink gets one event now and then until it works again"
-            ),
+            Some(Transition::Opened) if self.is_circuit_open => {}
+            Some(Transition::Opened) => {
+                self.is_circuit_open = true;
+                warn!(
+                    event = "circuit.opened",
+                    sink = self.sink,
+                    "several orders failed in a row: the sink gets one event now and then until it works again"
+                );
+            }
             Some(Transition::Closed) => {
-                info!(event = "circuit.closed", sink = self.sink, "the sink works again")
+                self.is_circuit_open = false;
+                info!(event = "circuit.closed", sink = self.sink, "the sink works again");
             }
             None => {}
         }
@@ -110,7 +113,7 @@ impl Teller {
             event = "delivery.unanswered",
             sink = self.sink,
             events = n_events,
-            "the receiver did not answer before the shutdown: these events are delivered again at the next start"
+            "the receiver was not waited for any longer: these events are delivered again"
         );
     }
 

@@ -68,6 +68,7 @@ const PAUSES: &str = "
 ///   wanted.
 /// - `open_deliveries`, `dead_letters`: either may be few among many of the other.
 /// - `deliveries.seq` refers to an event; said as a foreign key it would make each pruned event a scan.
+/// - `wanted`: which events a sink wanted behind a place, as JSON.
 /// - `sinks.first_seq`: the sink was added behind this place.
 /// - `sinks.missing_since_ms`: when the sink was taken out of the configuration.
 /// - `events_by_hour`: finds an event by its id or its time; the hour first, so that inserts stay local.
@@ -86,6 +87,12 @@ const DELIVERIES: &str = "
     CREATE INDEX open_deliveries ON deliveries (sink, seq) WHERE state IN ('pending', 'delivered');
     CREATE INDEX dead_letters ON deliveries (seq) WHERE state = 'dead';
     CREATE INDEX events_by_hour ON events (received_at_ms / 3600000, id);
+    CREATE TABLE wanted (
+        sink TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        what TEXT NOT NULL,
+        PRIMARY KEY (sink, seq)
+    ) STRICT, WITHOUT ROWID;
     ALTER TABLE sinks ADD COLUMN missing_since_ms INTEGER;
     ALTER TABLE sinks ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
 ";

@@ -1,5 +1,6 @@
 //! The journal in a SQLite file.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 
 use super::schema;
+use crate::config::Wanted;
+
 use super::{
     Appended, Batch, DeliveryState, Entry, Heading, Journal, JournalError, Outbox, Progress, Pruned, Resume,
     Settlement, StoredPause,
@@ -22,6 +25,7 @@ pub(super) mod deliveries;
 pub(super) mod open;
 mod prune;
 pub(super) mod read;
+pub(super) mod sinks;
 
 /// VTEX hands out no event that is older, so what is known longer need not be known any more.
 const LONGEST_REDELIVERY: Duration = Duration::from_secs(15 * 86_400);
@@ -43,6 +47,8 @@ pub struct SqliteJournal {
 
 struct Store {
     connection: Connection,
+    /// The file could not be opened again: the connection is an empty one in its place.
+    is_detached: bool,
     /// As it was when the journal was last looked at for changes of another process.
     data_version: Option<i64>,
     /// A write failed. After a failed fsync the kernel may call the lost pages clean, so the connection that wrote
@@ -77,6 +83,7 @@ impl SqliteJournal {
             path: path.to_owned(),
             store: Arc::new(Mutex::new(Store {
                 connection,
+                is_detached: false,
                 data_version: None,
                 suspect: Arc::clone(&suspect),
             })),
@@ -100,6 +107,7 @@ impl SqliteJournal {
         Ok(Self {
             store: Arc::new(Mutex::new(Store {
                 connection,
+                is_detached: false,
                 data_version: None,
                 suspect: Arc::clone(&suspect),
             })),
@@ -111,13 +119,31 @@ impl SqliteJournal {
         })
     }
 
-    /// Notes which sinks are configured at `now`; the others are forgotten once they are missing for long enough.
+    /// Notes which sinks are configured at `now`; the others are forgotten once they are missing for long enough. The
+    /// first sinks ever begin with the oldest event, those that are added later with the next. Returns how many events
+    /// each of these does not get.
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub async fn keep_sinks(&self, names: Vec<String>, now: Timestamp) -> Result<(), JournalError> {
+    pub async fn know_sinks(
+        &self,
+        names: Vec<String>,
+        now: Timestamp,
+    ) -> Result<BTreeMap<String, u64>, JournalError> {
         self.write("cannot note the sinks", move |connection| {
-            deliveries::keep_sinks(connection, &names, now.as_millisecond())
+            sinks::know(connection, &names, now.as_millisecond())
+        })
+        .await
+    }
+
+    /// Notes what a sink wants from where it stands on.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub async fn note_wanted(&self, sink: &str, wanted: &Wanted) -> Result<(), JournalError> {
+        let (sink, what) = (sink.to_owned(), serde_json::to_string(wanted).unwrap_or_default());
+        self.write("cannot note what a sink wants", move |connection| {
+            sinks::note_wanted(connection, &sink, &what)
         })
         .await
     }
@@ -182,8 +208,14 @@ impl SqliteJournal {
         doing: &'static str,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, JournalError> {
-        self.with(move |store, sqlite| work(&mut store.connection).map_err(|source| sqlite(doing, source)))
-            .await
+        let path = self.path.clone();
+        self.with(move |store, sqlite| {
+            if store.is_detached {
+                return Err(JournalError::Suspect { path });
+            }
+            work(&mut store.connection).map_err(|source| sqlite(doing, source))
+        })
+        .await
     }
 
     /// The same for work that writes: a failure keeps all others from writing until the next probe.
@@ -231,7 +263,9 @@ impl Store {
         if self.suspect.load(Ordering::Relaxed) {
             // Closed before it is opened again.
             drop(std::mem::replace(&mut self.connection, Connection::open_in_memory().map_err(sqlite)?));
+            self.is_detached = true;
             self.connection = open::connect(path)?;
+            self.is_detached = false;
             // Its versions are those of the connection, so what is seen next says nothing of the time before.
             self.data_version = Some(0);
             checkpoint(&self.connection).map_err(sqlite)?;
@@ -333,7 +367,7 @@ impl Outbox for SqliteJournal {
 
     async fn resume(&self, sink: &str) -> Result<Resume, JournalError> {
         let sink = sink.to_owned();
-        self.write("cannot read a sink's progress", move |connection| read::resume(connection, &sink)).await
+        self.write("cannot read a sink's progress", move |connection| sinks::resume(connection, &sink)).await
     }
 
     async fn record_progress(&self, sink: &str, progress: Progress) -> Result<(), JournalError> {

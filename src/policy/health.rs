@@ -45,7 +45,7 @@ impl Health {
     /// # Errors
     /// The wait, never zero.
     pub fn try_acquire(&mut self, now: Instant) -> Result<Permit, Duration> {
-        let left = self.quiet_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default();
+        let left = self.quiet_for(now);
         if !left.is_zero() {
             return Err(left);
         }
@@ -56,6 +56,11 @@ impl Health {
     pub fn keep_quiet(&mut self, now: Instant, wait: Duration) {
         let until = now.checked_add(wait);
         self.quiet_until = self.quiet_until.max(until);
+    }
+
+    /// How long nobody may pass, as far as that was asked for.
+    pub fn quiet_for(&self, now: Instant) -> Duration {
+        self.quiet_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default()
     }
 
     /// How many deliveries went well so far.

@@ -54,13 +54,23 @@ impl Sinks {
             name: name.to_owned(),
             journal: Arc::clone(journal),
             heartbeat: board.liveness.register(format!("sink {name}")),
+            has_worked: false,
         })
     }
 
-    /// Tells the journal which sinks there are: one that is missing for long is forgotten.
+    /// Tells the journal which sinks there are: before anything is received for them, so that no event passes a new one,
+    /// and so that one that is missing for long is forgotten.
     pub(super) async fn note(&self, config: &Config) -> Result<(), JournalError> {
         let names = config.sinks.iter().map(|sink| sink.name.clone()).collect();
-        self.journal.keep_sinks(names, Timestamp::now()).await
+        for (sink, skipped) in self.journal.know_sinks(names, Timestamp::now()).await? {
+            warn!(
+                event = "sink.starts_late",
+                sink,
+                skipped,
+                "sink was added after others: it gets the events from now on, not those already in the journal"
+            );
+        }
+        Ok(())
     }
 
     pub(super) async fn ended_early(&mut self) -> RunError {
@@ -77,6 +87,8 @@ struct SinkPart {
     name: String,
     journal: Arc<SqliteJournal>,
     heartbeat: Heartbeat,
+    /// Whether it has worked since the start.
+    has_worked: bool,
 }
 
 /// What a sink is made from.
@@ -92,12 +104,16 @@ impl Part for SinkPart {
 
     async fn work(&mut self, settings: Settings, stop: CancellationToken) {
         let Settings { wanted, kind, breaker } = settings;
+        if let Err(error) = self.journal.note_wanted(&self.name, &wanted).await {
+            // Only what `events` says of this sink is less exact.
+            warn!(event = "journal.blocked", sink = self.name, error = %ErrorChain(&error), "the journal does not know yet what the sink wants");
+        }
         match kind {
             SinkKind::File(file) => {
                 let worker = LineWorker {
                     name: &self.name,
                     wanted,
-                    sink: FileSink::new(&file),
+                    sink: FileSink::new(&file, Wall::System),
                     journal: &*self.journal,
                     heartbeat: &self.heartbeat,
                 };
@@ -114,6 +130,7 @@ impl Part for SinkPart {
                 self.event_by_event(sink, wanted, limits, breaker, &stop).await;
             }
         }
+        self.has_worked = true;
         self.heartbeat.due_within(Duration::MAX);
     }
 }
@@ -153,6 +170,7 @@ impl SinkPart {
             journal: Arc::clone(&self.journal),
             wall: Wall::System,
             heartbeat: &self.heartbeat,
+            keeps_wait: !self.has_worked,
         };
         worker.run(rand::random(), stop).await;
     }

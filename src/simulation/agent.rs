@@ -166,6 +166,10 @@ impl Agent {
             state.note_end(now, how);
             state.trace.note(now, Step::Ended { run: self.run, how });
         });
+        // At once for all: what one of them held, another would take and go on with although the power is gone.
+        self.crash.cancel();
+        self.feeds.abort_all();
+        self.sinks.abort_all();
         self.feeds.shutdown().await;
         self.sinks.shutdown().await;
         match how {
@@ -223,12 +227,12 @@ impl Agent {
     }
 
     fn start_sink(&mut self, sink: usize, seed: u64) {
-        let file = config::FileSink { path: self.storage.sink(sink), mode: 0o600 };
+        let file = config::FileSink { path: self.storage.sink(sink), mode: 0o600, rotation: None };
         let (journal, stop) = (self.journal(User::Sink(sink)), self.stop_sinks.clone());
         let heartbeat = self.liveness.register(format!("sink {sink}"));
         let simulated = SimulatedSink {
             sink,
-            inner: FileSink::new(&file),
+            inner: FileSink::new(&file, self.world.wall.clone()),
             storage: Arc::clone(&self.storage),
             world: Arc::clone(&self.world),
             crash: self.crash.clone(),
@@ -262,6 +266,7 @@ impl Agent {
                 sink: Arc::new(SimulatedReceiver { receiver, world, crash }),
                 journal: Arc::new(journal),
                 heartbeat: &heartbeat,
+                keeps_wait: true,
             };
             worker.run(seed, &stop).await;
         });

@@ -82,6 +82,8 @@ pub enum Met {
     AttemptNotCounted,
     /// A dead letter; retried while the agent ran, and while it did not; taken at last; thrown away.
     DeadLetter,
+    /// One that the progress had not passed.
+    DeadOutOfTurn,
     RetriedWhileRunning,
     RetriedWhileDown,
     RetriedAndTaken,
@@ -105,7 +107,7 @@ pub enum Met {
 }
 
 impl Met {
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 74] = [
         Self::Throttled,
         Self::ThrottledWithHint,
         Self::ThrottledTwice,
@@ -165,6 +167,7 @@ impl Met {
         Self::NotWanted,
         Self::AttemptNotCounted,
         Self::DeadLetter,
+        Self::DeadOutOfTurn,
         Self::RetriedWhileRunning,
         Self::RetriedWhileDown,
         Self::RetriedAndTaken,

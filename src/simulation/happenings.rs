@@ -66,7 +66,10 @@ async fn weather(world: &World, mut rng: StdRng) {
 async fn moods(world: &World, mut rng: StdRng) {
     let n_receivers = world.plan.receivers.len();
     let mut held_until = vec![Duration::ZERO; n_receivers];
-    while 0 < n_receivers {
+    if n_receivers == 0 {
+        return;
+    }
+    loop {
         sleep(about(MEAN_MOOD / n_receivers as u32, &mut rng)).await;
         let (receiver, mood) = (rng.random_range(0..n_receivers), Mood::draw(&mut rng));
         if world.now() < held_until[receiver] {

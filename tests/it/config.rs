@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use order_feed_agent::config::{
-    self, ConfigErrors, Loaded, LogFiles, LogFormat, LogRotation, Proxy, SecretSource, SinkKind, Wanted,
+    self, ConfigErrors, Loaded, LogFiles, LogFormat, Proxy, Rotation, SecretSource, SinkKind, Wanted,
 };
 use tempfile::TempDir;
 
@@ -143,7 +143,7 @@ fn everything_that_can_be_said_is_heard() {
         (config.log.level.as_str(), config.log.format),
         ("warn,order_feed_agent::account=debug", LogFormat::Text)
     );
-    let files = LogFiles { directory: case.path("log"), rotation: LogRotation::Hourly, max_files: 3 };
+    let files = LogFiles { directory: case.path("log"), rotation: Rotation::Hourly, max_files: 3 };
     assert_eq!(config.log.files, Some(files));
     assert_eq!(config.shutdown.grace, Duration::from_secs(90));
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use order_feed_agent::config::{Log, LogFiles, LogFormat, LogRotation};
+use order_feed_agent::config::{Log, LogFiles, LogFormat, Rotation};
 use order_feed_agent::observe::logging;
 use rustix::stdio::dup2_stdout;
 use serde_json::Value;
@@ -192,7 +192,7 @@ fn log_polls(numbers: std::ops::Range<usize>) {
 }
 
 fn log_to(directory: &Path) -> Log {
-    let files = LogFiles { directory: directory.to_owned(), rotation: LogRotation::Daily, max_files: 14 };
+    let files = LogFiles { directory: directory.to_owned(), rotation: Rotation::Daily, max_files: 14 };
     Log { level: "info".to_owned(), format: LogFormat::Json, files: Some(files) }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn change(
     let mut out = Paper::buffered();
     tally.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
     out.flush()?;
-    for sink in tally.sinks.iter().filter(|sink| !outline.sinks.contains_key(*sink)) {
+    for sink in tally.sinks.iter().filter(|sink| !outline.sinks.contains(*sink)) {
         output::note(format!("sink {} is not configured: nobody delivers to it", output::plain(sink, 64)));
     }
     if REASONS_MAX < tally.n_failed {
@@ -132,7 +132,7 @@ impl Tally {
             lines.push(format!("{} discarded", count(n_discarded, "dead letter")));
         }
         if 0 < n_pending + n_journaled {
-            lines.push("a running agent delivers within 2 s, a stopped one when it starts".to_owned());
+            lines.push("a running agent takes them up within 2 s, a stopped one when it starts".to_owned());
         }
         if lines.is_empty() && n_failed == 0 {
             lines.push("no dead letters".to_owned());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::text::Word;
+use crate::config::Rotation;
 
 /// A path that is not empty.
 #[derive(Debug, Clone)]
@@ -78,5 +79,24 @@ impl Word for Mode {
         let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal)?;
         (mode & 0o600 == 0o600 && mode & !0o666 == 0).then_some(Self(mode))
+    }
+}
+
+/// When a file is put aside for its age.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::config) struct Rotate(pub(in crate::config) Option<Rotation>);
+
+impl Word for Rotate {
+    const PATTERN: Option<&str> = Some("^(never|hourly|daily)$");
+
+    fn allowed() -> String {
+        "`never`, `hourly` or `daily`".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "never" => Some(Self(None)),
+            every => Rotation::read(every).map(|every| Self(Some(every))),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use tracing_subscriber::EnvFilter;
 
 use super::text::Word;
-use crate::config::{LogFormat, LogRotation};
+use crate::config::{LogFormat, Rotation};
 
 /// A level, or levels by target: `info,order_feed_agent::account=debug`.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Word for LogFormat {
     }
 }
 
-impl Word for LogRotation {
+impl Word for Rotation {
     const PATTERN: Option<&str> = Some("^(hourly|daily)$");
 
     fn allowed() -> String {

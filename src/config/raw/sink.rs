@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::WebhookUrl;
-use super::file::{AbsoluteDirectory, FilePath, Mode, ProgramPath};
+use super::file::{AbsoluteDirectory, FilePath, Mode, ProgramPath, Rotate};
 use super::list::List;
 use super::number::Whole;
-use super::quantity::Period;
+use super::quantity::{Period, Size};
 use super::secret::{RawSecret, RawSecrets};
 use super::text::{Text, Word};
 use super::{HOUR, SECOND};
@@ -18,6 +18,7 @@ use super::{HOUR, SECOND};
 /// What holds where nothing is said, by the type of the sink, its key, and as text that the key's own type reads.
 pub(in crate::config) const SINK_DEFAULTS: &[(&str, &str, &str)] = &[
     ("file", "mode", "0600"),
+    ("file", "rotate", "never"),
     ("webhook", "allow_http", "false"),
     ("webhook", "max_attempts", "20"),
     ("webhook", "timeout", "30s"),
@@ -52,6 +53,12 @@ pub(in crate::config) struct RawFileSink {
     pub(in crate::config) path: Option<Text<FilePath>>,
     /// Permissions of a file that the sink makes.
     pub(in crate::config) mode: Option<Text<Mode>>,
+    /// Whether the file is put aside, under a name with the time of its last line, when its hour or day (UTC) is over.
+    pub(in crate::config) rotate: Option<Text<Rotate>>,
+    /// A file that would grow beyond this is put aside first; no limit if not given.
+    pub(in crate::config) max_bytes: Option<Text<Size>>,
+    /// How many of the files put aside are kept; all if not given.
+    pub(in crate::config) max_files: Option<Whole<1, 100_000>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]

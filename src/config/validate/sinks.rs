@@ -1,12 +1,15 @@
 //! The sinks, and that no two things write one file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::states;
 use super::taken::{Taken, real};
 use super::{Remarks, command, webhook};
 use crate::config::raw::{RawAccountNames, RawFileSink, RawSink, RawStates};
 use crate::config::{FileSink, Journal, Sink, SinkKind, Wanted};
+use crate::policy::rotation;
 
 /// `accounts` are all that the configuration names, also those that are switched off.
 pub(super) fn sinks(
@@ -58,7 +61,14 @@ fn wanted(
     known: &BTreeSet<String>,
     remarks: &mut Remarks,
 ) -> Option<Wanted> {
-    let states = states.map(|states| states.0.into_iter().map(|state| state.value.0).collect());
+    let states: Option<BTreeSet<String>> =
+        states.map(|states| states.0.into_iter().map(|state| state.value.0).collect());
+    for state in states.iter().flatten() {
+        if let Some(meant) = states::meant_by(state) {
+            let doubt = format!("`{state}` is no state that is known of VTEX; the nearest one is `{meant}`");
+            remarks.doubt(&["sinks", name, "states"], doubt);
+        }
+    }
     let accounts: Option<BTreeSet<String>> =
         accounts.map(|accounts| accounts.0.into_iter().map(|account| account.value.0).collect());
     if accounts.as_ref().is_some_and(|wanted| !wanted.is_subset(known)) {
@@ -71,12 +81,33 @@ fn wanted(
 }
 
 fn file_sink(name: &str, raw: RawFileSink, remarks: &mut Remarks) -> Option<FileSink> {
-    let RawFileSink { states: _, accounts: _, path, mode } = raw;
+    let RawFileSink { states: _, accounts: _, path, mode, rotate, max_bytes, max_files } = raw;
     if path.is_none() {
         remarks.require(&["sinks", name, "path"], "the path of the file to append to");
     }
-    Some(FileSink { path: path?.value.0, mode: mode?.value.0 })
+    let (path, mode, every) = (path?.value.0, mode?.value.0, rotate?.value.0);
+    let max_bytes = max_bytes.map(|size| size.value.0);
+    let rotates = every.is_some() || max_bytes.is_some();
+    if max_files.is_some() && !rotates {
+        let message = "means nothing while no file is put aside: say rotate or max_bytes, or leave it out";
+        remarks.refuse(&["sinks", name, "max_files"], message);
+    }
+    let n_bytes = real(&path).file_name().map_or(0, OsStr::len);
+    if rotates && NAME_MAX < n_bytes + rotation::STAMP_BYTES {
+        let message =
+            format!("must have a name of at most {} bytes to be rotated", NAME_MAX - rotation::STAMP_BYTES);
+        remarks.refuse(&["sinks", name, "path"], message);
+    }
+    let max_files = max_files.map(|n| n.0);
+    Some(FileSink {
+        path,
+        mode,
+        rotation: rotates.then_some(rotation::Settings { every, max_bytes, max_files }),
+    })
 }
+
+/// The longest name of a file on Linux, in bytes.
+const NAME_MAX: usize = 255;
 
 fn refuse_shared_files<'a>(
     sinks: impl Iterator<Item = &'a Sink>,
@@ -86,11 +117,12 @@ fn refuse_shared_files<'a>(
 ) {
     let journal = journal.map(|journal| real(&journal.path));
     let mut writers: BTreeMap<PathBuf, &str> = BTreeMap::new();
-    for Sink { name, wanted: _, kind } in sinks {
-        let path = match kind {
-            SinkKind::File(FileSink { path, mode: _ }) => path,
-            SinkKind::Webhook(_) | SinkKind::Command(_) => continue,
-        };
+    let files = sinks.filter_map(|Sink { name, wanted: _, kind }| match kind {
+        SinkKind::File(file) => Some((name, file)),
+        SinkKind::Webhook(_) | SinkKind::Command(_) => None,
+    });
+    let files: Vec<_> = files.collect();
+    for (name, FileSink { path, mode: _, rotation: _ }) in &files {
         let key = ["sinks", name, "path"];
         if let Some(what) = taken.by(path) {
             remarks.refuse(&key, format!("is {what}; it must be another one"));
@@ -98,6 +130,9 @@ fn refuse_shared_files<'a>(
         let path = real(path);
         if journal.as_ref().is_some_and(|journal| belongs_to(&path, journal)) {
             remarks.refuse(&key, "is a file of the journal (journal.path); it must be another one");
+        }
+        if let Some((other, _)) = files.iter().find(|(_, other)| puts_aside_as(other, &path)) {
+            remarks.refuse(&key, format!("is a name that sinks.{other} gives to files it puts aside"));
         }
         match writers.get(&path) {
             Some(other) => {
@@ -108,6 +143,16 @@ fn refuse_shared_files<'a>(
             }
         }
     }
+}
+
+/// Whether a sink may rename its own file to `path`, which is a real one.
+fn puts_aside_as(sink: &FileSink, path: &Path) -> bool {
+    let own = real(&sink.path);
+    let is_its_name = || {
+        let (own, name) = (own.file_name()?.to_str()?, path.file_name()?.to_str()?);
+        rotation::Names::beside(own).stamp(name)
+    };
+    sink.rotation.is_some() && own.parent() == path.parent() && is_its_name().is_some()
 }
 
 /// The database itself or one of SQLite's and the agent's files beside it, such as `journal.db-wal`.

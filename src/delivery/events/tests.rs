@@ -201,6 +201,7 @@ async fn deliver_wanted(
         journal: Arc::clone(journal),
         wall: Wall::System,
         heartbeat: &heartbeat,
+        keeps_wait: true,
     };
     let ending = async {
         end.await;
@@ -310,6 +311,18 @@ async fn nothing_is_sent_while_the_receiver_wants_to_be_left_alone() {
     });
     deliver(&journal, &receiver, LIMITS, receiver.has_taken(10)).await;
     assert!(receiver.seen().len() - 10 <= 4, "those that were in hand");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_the_wait_that_the_receiver_asked_for() {
+    let journal = journal(2, 1).await;
+    let started = Instant::now();
+    let receiver = Receiver::new(|_| Does::Refuses(503, Some(3_600)));
+    deliver(&journal, &receiver, LIMITS, sleep(Duration::from_secs(10))).await;
+    let mended = Receiver::new(|_| Does::Takes);
+    deliver(&journal, &mended, LIMITS, mended.has_taken(2)).await;
+    // The wall of these tests does not go with their time: the whole wait is begun again.
+    assert!(started + Duration::from_secs(3_600) <= mended.seen()[0].at);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::Desk;
-use crate::config::Wanted;
-use crate::journal::sqlite::deliveries;
+use crate::journal::sqlite::{deliveries, sinks};
 use crate::journal::{JournalError, Tries};
 
 /// How the delivery of an event to a sink stands.
@@ -65,24 +64,23 @@ impl Desk {
         read().map_err(self.failed("cannot read the sinks"))
     }
 
-    /// How the event at a place stands with each of these sinks; `wanted` is what the configured ones want.
+    /// How the event at a place stands with each of these sinks.
     ///
     /// # Errors
     /// The journal cannot be read.
     pub fn deliveries(
         &self,
         (seq, account, state): (i64, &str, &str),
-        sinks: &BTreeMap<String, Passed>,
-        wanted: &BTreeMap<String, Wanted>,
+        known_sinks: &BTreeMap<String, Passed>,
     ) -> Result<Vec<Delivery>, JournalError> {
         let stand = |(sink, passed): (&String, &Passed)| {
             let known = self.recorded(sink, seq)?;
-            let is_wanted = wanted.get(sink).is_none_or(|wanted| wanted.wants(account, state));
+            let is_wanted = sinks::wanted_at(&self.connection, sink, seq)?.wants(account, state);
             let (standing, tries) =
                 known.unwrap_or_else(|| (unrecorded(seq, *passed, is_wanted), Tries::default()));
             Ok(Delivery { sink: sink.clone(), standing, tries })
         };
-        sinks
+        known_sinks
             .iter()
             .map(stand)
             .collect::<rusqlite::Result<_>>()

@@ -229,21 +229,22 @@ async fn the_beginning_of_several_ids_names_them_all() {
 #[tokio::test]
 async fn a_delivery_stands_as_its_row_says_else_as_the_progress_says() {
     let bench = bench();
+    let only_new = Wanted { states: Some(["new".to_owned()].into()), accounts: None };
+    bench.journal.know_sinks(vec!["erp".to_owned(), "picky".to_owned()], at(0)).await.unwrap();
+    bench.journal.note_wanted("picky", &only_new).await.unwrap();
     for n in 1..=5 {
         bench.event("a", 0, &format!("{n}-01"), n).await;
     }
     let states = vec![(1, dead(7)), (4, DeliveryState::Delivered)];
     bench.settle("erp", 3, states).await;
     let desk = bench.desk();
-    let only_new = Wanted { states: Some(["new".to_owned()].into()), accounts: None };
-    let wanted = BTreeMap::from([("picky".to_owned(), only_new)]);
     let passed = |name: &str, from, to| (name.to_owned(), Passed { from, to });
     let sinks = BTreeMap::from([passed("erp", 0, 3), passed("late", 2, 4), passed("picky", 0, 9)]);
     let stands = |seq| -> Vec<&str> {
-        let deliveries = desk.deliveries((seq, "a", "handling"), &sinks, &wanted).unwrap();
+        let deliveries = desk.deliveries((seq, "a", "handling"), &sinks).unwrap();
         deliveries.iter().map(|delivery| delivery.standing.as_str()).collect()
     };
-    assert_eq!(desk.sinks().unwrap(), BTreeMap::from([("erp".to_owned(), Passed { from: 0, to: 3 })]));
+    assert_eq!(desk.sinks().unwrap()["erp"], Passed { from: 0, to: 3 });
     let told: Vec<_> = (1..=5).map(stands).collect();
     assert_eq!(
         told,
@@ -298,7 +299,7 @@ async fn a_retried_dead_letter_is_pending_from_the_start_and_a_discarded_one_sta
     assert_eq!(open.len(), 1);
     assert_eq!(open[0].1, DeliveryState::Pending(Tries { attempts: 0, failures: 0, last }));
     let sinks = desk.sinks().unwrap();
-    let gone = desk.deliveries((1, "a", "handling"), &sinks, &BTreeMap::new()).unwrap();
+    let gone = desk.deliveries((1, "a", "handling"), &sinks).unwrap();
     assert_eq!((gone[0].standing, gone[0].tries.attempts), (Standing::Discarded, 3));
     let error = desk.dead_letters(&id, &Selection::default()).unwrap_err();
     assert_eq!(error.to_string(), format!("{id} is no dead letter"));

@@ -69,16 +69,6 @@ pub(super) fn settle(
     transaction.commit()
 }
 
-/// Notes since when sinks are missing that are not among `names`.
-pub(super) fn keep_sinks(connection: &mut Connection, names: &[String], now_ms: i64) -> rusqlite::Result<()> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute("UPDATE sinks SET missing_since_ms = ?1 WHERE missing_since_ms IS NULL", [now_ms])?;
-    for name in names {
-        transaction.execute("UPDATE sinks SET missing_since_ms = NULL WHERE name = ?1", [name])?;
-    }
-    transaction.commit()
-}
-
 fn put(
     transaction: &Transaction<'_>,
     sink: &str,

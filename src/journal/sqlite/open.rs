@@ -108,7 +108,11 @@ pub(in crate::journal) fn visit(path: &Path) -> Result<Connection, JournalError>
     if version < schema::VERSION {
         return Err(JournalError::Older { path: path.to_owned(), found: version, needed: schema::VERSION });
     }
-    reclaim(&connection).and_then(|()| configure(&connection)).map_err(sqlite("cannot be set up"))?;
+    // Nothing that writes: a person looks into the journal most of all when its disk is full.
+    reclaim(&connection)
+        .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
+        .and_then(|()| connection.pragma_update(None, "foreign_keys", true))
+        .map_err(sqlite("cannot be set up"))?;
     Ok(connection)
 }
 

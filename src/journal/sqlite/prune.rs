@@ -69,6 +69,7 @@ fn sinks(transaction: &Transaction<'_>, before: Before, pruned: &mut Pruned) -> 
     let n_pending = pruned.sinks.entry(name.clone()).or_default();
     *n_pending += n_dropped as u64;
     if n_dropped == 0 {
+        transaction.execute("DELETE FROM wanted WHERE sink = ?1", [&name])?;
         transaction.execute("DELETE FROM sinks WHERE name = ?1", [name])?;
     }
     Ok(Place::Sinks)

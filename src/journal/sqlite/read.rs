@@ -1,11 +1,11 @@
-//! What is read back: events in journal order, where a sink goes on, pauses.
+//! What is read back: events in journal order, pauses.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::journal::{Entry, Heading, Mark, Progress, Resume, StoredPause};
+use crate::journal::{Entry, Heading, StoredPause};
 
 /// An entry, as [`entry`] reads it. A newer change is one with a later date; where a date is missing, one that was
 /// journaled later.
@@ -57,36 +57,6 @@ pub(in crate::journal) fn entry_at(connection: &Connection, seq: i64) -> rusqlit
 /// The first four columns.
 pub(super) fn heading(row: &Row<'_>) -> rusqlite::Result<Heading> {
     Ok(Heading { seq: row.get(0)?, account: row.get(1)?, order_id: row.get(2)?, state: row.get(3)? })
-}
-
-/// Notes a sink that is new, so that it is the first one only once.
-pub(super) fn resume(connection: &mut Connection, sink: &str) -> rusqlite::Result<Resume> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let known = transaction
-        .query_row("SELECT seq, inode, length FROM sinks WHERE name = ?1", [sink], |row| {
-            let (inode, length): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
-            let mark = inode
-                .zip(length)
-                .map(|(inode, length)| Mark { inode: inode.cast_unsigned(), length: length.cast_unsigned() });
-            Ok(Progress { seq: row.get(0)?, mark })
-        })
-        .optional()?;
-    if let Some(progress) = known {
-        return Ok(Resume { progress, n_skipped: 0 });
-    }
-    let is_first: bool =
-        transaction.query_row("SELECT NOT EXISTS (SELECT 1 FROM sinks)", [], |row| row.get(0))?;
-    let (seq, n_skipped): (i64, i64) = if is_first {
-        (0, 0)
-    } else {
-        transaction.query_row("SELECT coalesce(max(seq), 0), count(*) FROM events", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?
-    };
-    transaction
-        .execute("INSERT INTO sinks (name, seq, first_seq) VALUES (?1, ?2, ?2)", params![sink, seq])?;
-    transaction.commit()?;
-    Ok(Resume { progress: Progress { seq, mark: None }, n_skipped: n_skipped.unsigned_abs() })
 }
 
 pub(super) fn pause(connection: &Connection, vtex_account: &str) -> rusqlite::Result<Option<StoredPause>> {

@@ -156,7 +156,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::LogRotation;
+    use crate::config::Rotation;
 
     #[test]
     fn a_new_day_begins_a_new_file() {
@@ -283,7 +283,7 @@ mod tests {
     fn daily(max_files: u32) -> (TempDir, RollingFile) {
         let directory = tempfile::tempdir().unwrap();
         let settings =
-            LogFiles { directory: directory.path().to_owned(), rotation: LogRotation::Daily, max_files };
+            LogFiles { directory: directory.path().to_owned(), rotation: Rotation::Daily, max_files };
         (directory, RollingFile::new(settings))
     }
 

@@ -84,6 +84,10 @@ struct Delivery {
     failed_nth: Option<u64>,
     /// Refusals since it was new or was retried while another order went well: no fewer than the agent may count.
     n_counting: u32,
+    /// In this run, and no more than it must count.
+    n_surely_counting: u32,
+    /// Failures that are recorded.
+    n_recorded: u32,
     is_retried: bool,
     unseen: Option<Unseen>,
 }
@@ -141,6 +145,8 @@ impl ReceiverBook {
             failed_at: None,
             failed_nth: None,
             n_counting: 0,
+            n_surely_counting: 0,
+            n_recorded: 0,
             is_retried: false,
             unseen: None,
         };
@@ -174,6 +180,9 @@ impl ReceiverBook {
         }
         if delivery.is_heard {
             return Err("is tried again though it was taken".to_owned());
+        }
+        if delivery.failed_at.is_some() && delivery.standing != Standing::Pending {
+            return Err("is tried again before its failure is recorded".to_owned());
         }
         if self.limits.concurrency as usize <= self.in_hand.len() + self.unrecorded.len() {
             let (n_in_hand, n_unrecorded) = (self.in_hand.len(), self.unrecorded.len());
@@ -245,6 +254,7 @@ impl ReceiverBook {
                     && of_another
                         .is_some_and(|(_, nth)| delivery.failed_nth.is_none_or(|failed| failed < nth));
                 delivery.n_counting += u32::from(counts);
+                delivery.n_surely_counting += u32::from(counts && delivery.failed_nth.is_some());
                 delivery.n_failed += 1;
                 delivery.failed_at = Some(now);
                 delivery.failed_nth = Some(self.n_heard);

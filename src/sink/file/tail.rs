@@ -52,6 +52,11 @@ impl Tail {
         }
     }
 
+    /// Whether nothing of ours stands behind the mark, not even a line cut short.
+    pub(super) fn is_settled(&self) -> bool {
+        self.ids.is_empty() && matches!(self.end, End::Newline)
+    }
+
     pub(super) fn holds(&self, envelope: &Envelope) -> bool {
         self.ids.contains(&envelope.id)
     }

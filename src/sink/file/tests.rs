@@ -19,7 +19,7 @@ fn envelopes(range: std::ops::Range<u32>) -> Vec<Envelope> {
 struct Rig {
     _directory: tempfile::TempDir,
     path: PathBuf,
-    sync_failed: AtomicBool,
+    target: Target,
     mark: Option<Mark>,
 }
 
@@ -27,11 +27,12 @@ impl Rig {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("orders.jsonl");
-        Self { _directory: directory, path, sync_failed: AtomicBool::new(false), mark: None }
+        let target = Target::new(&config::FileSink { path: path.clone(), mode: MODE, rotation: None });
+        Self { _directory: directory, path, target, mark: None }
     }
 
     fn attempt(&self, envelopes: &[Envelope]) -> Result<Delivered, SinkError> {
-        deliver(&self.path, MODE, &self.sync_failed, envelopes, self.mark)
+        self.target.deliver(envelopes, self.mark, Timestamp::UNIX_EPOCH)
     }
 
     /// What the delivery worker does: anchors are recorded, then it is tried again.
@@ -39,6 +40,7 @@ impl Rig {
         loop {
             match self.attempt(envelopes).unwrap() {
                 Delivered::Anchored(mark) => self.mark = Some(mark),
+                Delivered::Part { .. } => panic!("there is no limit"),
                 Delivered::All(mark) => {
                     self.mark = Some(mark);
                     return;
@@ -140,7 +142,7 @@ fn after_a_failed_fsync_what_the_file_shows_is_not_believed() {
     rig.deliver(&envelopes(0..1));
     let mut file = OpenOptions::new().append(true).open(&rig.path).unwrap();
     writeln!(file, "{}", envelopes(1..2)[0].line).unwrap();
-    rig.sync_failed.store(true, Ordering::Relaxed);
+    rig.target.sync_failed.store(true, Ordering::Relaxed);
     rig.deliver(&envelopes(1..2));
     assert_eq!(rig.lines(), [lines(&envelopes(0..2)), lines(&envelopes(1..2))].concat());
 }

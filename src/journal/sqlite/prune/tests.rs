@@ -107,13 +107,13 @@ async fn a_sink_that_was_removed_keeps_its_events_for_the_retention_and_is_then_
     let waiting = (1..=1_200).map(|seq| (seq, DeliveryState::Pending(Tries::default()))).collect();
     journal.settle("erp", Settlement { seq: 1_200, states: waiting }).await.unwrap();
 
-    journal.keep_sinks(vec!["file".into()], day(40)).await.unwrap();
+    journal.know_sinks(vec!["file".into()], day(40)).await.unwrap();
     journal.prune(RETENTION, day(69)).await.unwrap();
     assert_eq!(places(&journal).await.len(), 1_200);
     // It comes back in time.
-    journal.keep_sinks(vec!["erp".into(), "file".into()], day(69)).await.unwrap();
-    journal.keep_sinks(vec!["file".into()], day(70)).await.unwrap();
-    journal.keep_sinks(vec!["file".into()], day(90)).await.unwrap();
+    journal.know_sinks(vec!["erp".into(), "file".into()], day(69)).await.unwrap();
+    journal.know_sinks(vec!["file".into()], day(70)).await.unwrap();
+    journal.know_sinks(vec!["file".into()], day(90)).await.unwrap();
     assert_eq!(journal.prune(RETENTION, day(99)).await.unwrap().n_events, 0);
     let pruned = journal.prune(RETENTION, day(101)).await.unwrap();
     assert_eq!(pruned.sinks, [("erp".to_owned(), 1_200)].into());

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use crate::config::LogRotation;
+use crate::config::Rotation;
 
 /// Leads to the file that is being written; `tail -F` follows it from file to file.
 pub(super) const LINK: &str = "order-feed-agent.log";
@@ -12,10 +12,10 @@ const PREFIX: &str = "order-feed-agent.";
 const SUFFIX: &str = ".log";
 
 /// `order-feed-agent.2026-01-31.log`, or `order-feed-agent.2026-01-31-13.log` for an hour; always UTC.
-pub(super) fn file_name(rotation: LogRotation, now: Timestamp) -> String {
+pub(super) fn file_name(rotation: Rotation, now: Timestamp) -> String {
     let period = match rotation {
-        LogRotation::Daily => "%Y-%m-%d",
-        LogRotation::Hourly => "%Y-%m-%d-%H",
+        Rotation::Daily => "%Y-%m-%d",
+        Rotation::Hourly => "%Y-%m-%d-%H",
     };
     format!("{PREFIX}{}{SUFFIX}", now.strftime(period))
 }
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn a_name_says_its_period_in_utc() {
         let now: Timestamp = "2026-01-31T23:30:00-01:00".parse().unwrap();
-        assert_eq!(file_name(LogRotation::Daily, now), "order-feed-agent.2026-02-01.log");
-        assert_eq!(file_name(LogRotation::Hourly, now), "order-feed-agent.2026-02-01-00.log");
+        assert_eq!(file_name(Rotation::Daily, now), "order-feed-agent.2026-02-01.log");
+        assert_eq!(file_name(Rotation::Hourly, now), "order-feed-agent.2026-02-01-00.log");
     }
 
     #[test]

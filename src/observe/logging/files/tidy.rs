@@ -6,33 +6,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::names;
+use crate::tidy;
 
 /// Removes what is older than the newest `max_files` log files.
 ///
 /// # Errors
-/// The first that came; the rest is tried all the same.
+/// As [`tidy::remove`].
 pub(super) fn prune(directory: &Path, current: &str, max_files: u32) -> io::Result<()> {
-    let mut result = Ok(());
-    for name in names::expired(regular_files(directory)?, current, max_files) {
-        match fs::remove_file(directory.join(name)) {
-            // Somebody was faster.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            removed => result = result.and(removed),
-        }
-    }
-    result
-}
-
-/// The names of a directory's regular files; a name that is not UTF-8 is not ours.
-fn regular_files(directory: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type().is_ok_and(|file_type| file_type.is_file()) {
-            names.extend(entry.file_name().into_string());
-        }
-    }
-    Ok(names)
+    tidy::remove(directory, |names| names::expired(names, current, max_files))
 }
 
 /// Points the link at `current`, in one step; one that does so already costs no more than a look. A file of that name

@@ -22,6 +22,7 @@ impl ReceiverBook {
         let Some(delivery) = self.events.get_mut(&seq) else { return };
         delivery.standing = Standing::Pending;
         (delivery.n_counting, delivery.n_failed, delivery.failed_at) = (0, 0, None);
+        (delivery.n_surely_counting, delivery.n_recorded) = (0, 0);
         (delivery.failed_nth, delivery.is_retried) = (None, true);
         delivery.unseen = is_running.then(Unseen::default);
     }

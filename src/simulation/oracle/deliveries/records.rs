@@ -34,6 +34,14 @@ impl ReceiverBook {
                 DeliveryState::Dead(_) if delivery.n_counting < self.limits.max_attempts => {
                     return wrong(&format!("after {} attempts that may count", delivery.n_counting));
                 }
+                DeliveryState::Pending(tries) | DeliveryState::Dead(tries)
+                    if tries.failures < delivery.n_failed.max(delivery.n_recorded) =>
+                {
+                    return wrong(&format!("with {} failures, which are too few", tries.failures));
+                }
+                DeliveryState::Pending(_) if self.limits.max_attempts <= delivery.n_surely_counting => {
+                    return wrong(&format!("after {} attempts that count", delivery.n_surely_counting));
+                }
                 DeliveryState::Delivered | DeliveryState::Pending(_) | DeliveryState::Dead(_) => {}
             }
             if delivery.standing.is_finished() && delivery.standing != Standing::of(state) {
@@ -63,9 +71,12 @@ impl ReceiverBook {
                 met.push(Met::RecordedOutOfTurn);
             }
             if standing == Standing::Dead && delivery.standing != Standing::Dead {
-                met.push(Met::DeadLetter);
+                met.push(if settlement.seq < *seq { Met::DeadOutOfTurn } else { Met::DeadLetter });
             }
             delivery.standing = standing;
+            if let DeliveryState::Pending(tries) | DeliveryState::Dead(tries) = state {
+                delivery.n_recorded = tries.failures;
+            }
         }
         self.in_doubt.clear();
         self.record_failed = false;
@@ -90,6 +101,7 @@ impl ReceiverBook {
         let in_doubt = std::mem::take(&mut self.in_doubt);
         for delivery in self.events.values_mut() {
             (delivery.is_heard, delivery.n_failed, delivery.unseen) = (false, 0, None);
+            delivery.n_surely_counting = 0;
             (delivery.failed_at, delivery.failed_nth) = (None, None);
         }
         let Some(found) = found.filter(|_| self.begins_behind.is_some()) else { return Ok(()) };
