@@ -27,10 +27,11 @@
 //! | [`observe`] | what the agent says: logs, systemd, the watchdog |
 //! | [`sandbox`] | a local VTEX, and the in-memory feed of the tests |
 //! | [`simulation`] | years of bad days of all of the above, from one seed |
+//! | `tidy` | which of the files that we made are too many |
 //! | [`wall`] | wall time, which jumps |
 //!
 //! Follow one event: `account/poll` → `account/receive` → [`vtex::feed`] → [`journal`] (`sqlite/append`) →
-//! [`delivery`] → [`sink`] (`file`); its handle goes `account/poll` → `account/commit` → [`vtex::feed`].
+//! [`delivery`] (`lines`, `events`) → [`sink`] (`file`, `webhook`, `command`); its handle goes `account/poll` → `account/commit` → [`vtex::feed`].
 //!
 //! The pause after a 429 is decided in [`policy::pause`], enforced in [`account::gate`], and stored by
 //! `account/attempt` in the [`journal`].

@@ -120,6 +120,8 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
                     teller.journal_blocked(&error, n_failures, wait);
                     self.heartbeat.due_within(wait);
                     shutdown.run_until_cancelled(sleep(wait)).await?;
+                    // Nothing is written before the journal has proved itself; what it answers shows at the next try.
+                    self.journal.probe().await.ok();
                 }
             }
         }
@@ -146,6 +148,9 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
         // An answer that came meanwhile may ask for a wait, or show that the receiver is down.
         while self.settle_ended(work)? {
             self.record(work).await?;
+        }
+        if shutdown.is_cancelled() {
+            return Ok(());
         }
         let again_at = self.send(work);
         self.heartbeat.due_within(IDLE.max(self.limits.timeout));

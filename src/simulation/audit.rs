@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rand::RngExt;
 use rand::rngs::StdRng;
 use serde::Deserialize;
 
@@ -265,10 +264,16 @@ impl State {
     /// Whether an event or its receiver is at fault only others can tell: as long as there is poison to be set aside,
     /// other orders come.
     pub(super) fn keep_company(&mut self, now: Duration, rng: &mut StdRng) {
+        let owed = self.oracle.events.owed(now).usable;
+        if owed.iter().any(|event| !self.oracle.events.is_journaled(*event)) {
+            // No more than the feeds get rid of: one may hand over a single event in five minutes.
+            return;
+        }
         let mut receivers = self.oracle.receivers.iter().zip(&self.receivers);
         if receivers.any(|(book, receiver)| book.left().1.is_some_and(|seq| receiver.is_poison(seq))) {
-            let feed = rng.random_range(0..self.feeds.len());
-            self.enqueue(now, feed, rng);
+            for feed in 0..self.feeds.len() {
+                self.enqueue(now, feed, rng);
+            }
         }
     }
 

@@ -20,8 +20,9 @@ use super::world::World;
 /// How often it is looked at whether all is done, and whether a loop hangs.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// What is left becomes less in this time: after a slow poll, the longest lease, backoff, the breaker.
-const QUIET_WITHIN: Duration = Duration::from_secs(2 * 3600);
+/// What is left becomes less in this time: after a slow poll, the longest lease, backoff, the breaker. Poison takes longest
+/// where few of the events that keep it company are for its receiver.
+const QUIET_WITHIN: Duration = Duration::from_secs(12 * 3600);
 
 /// A hint of a day, and its jitter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600 + 60);

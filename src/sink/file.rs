@@ -93,7 +93,7 @@ impl Target {
                     // Better a file too long than one event at a time.
                     envelopes.len()
                 }
-                n_fitting => n_fitting.max(1),
+                n_fitting => n_fitting.max(n_at_least(envelopes, &tail)),
             },
         };
         let envelopes_in_hand = &envelopes[..n_events.min(envelopes.len())];
@@ -162,6 +162,15 @@ fn n_fitting(envelopes: &[Envelope], tail: &Tail, room: u64) -> usize {
         n_bytes <= room
     };
     envelopes.iter().take_while(fits).count()
+}
+
+/// How many of the envelopes are to be handled at once whatever the room: a line that a crash cut gets its rest.
+fn n_at_least(envelopes: &[Envelope], tail: &Tail) -> usize {
+    let n_whole = match tail.end {
+        End::Line(_) => envelopes.iter().take_while(|envelope| tail.holds(envelope)).count(),
+        End::Newline | End::ForeignLine => 0,
+    };
+    n_whole + 1
 }
 
 /// What is still to be written: the lines that the tail lacks, after whatever ends its last line.

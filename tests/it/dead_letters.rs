@@ -146,7 +146,7 @@ async fn more_dead_letters_than_a_step_takes_are_retried_beside_an_agent_that_go
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
-        "1200 dead letters pending again\na running agent delivers within 2 s, a stopped one when it starts\n"
+        "1200 dead letters pending again\na running agent takes them up within 2 s, a stopped one when it starts\n"
     );
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
@@ -236,7 +236,7 @@ async fn a_retried_quarantined_item_is_journaled_or_stays_with_its_reason() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
-        "1 quarantined item journaled as new events\na running agent delivers within 2 s, a stopped one when it starts\n"
+        "1 quarantined item journaled as new events\na running agent takes them up within 2 s, a stopped one when it starts\n"
     );
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.ends_with(" still cannot be decoded: the item is not an object\n"), "{stderr}");

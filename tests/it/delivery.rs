@@ -64,6 +64,7 @@ async fn killed_at_twenty_moments_it_delivers_everything_and_repeats_only_what_w
         agent.end().await;
     }
     let mut agent = place.start();
+    agent.wait_for("agent.ready", |_| true).await;
     let deadline = Instant::now() + PATIENCE;
     while 0 < sandbox.ledger().waiting {
         assert!(Instant::now() < deadline, "seed {seed}: {} wait", sandbox.ledger().waiting);

@@ -3,6 +3,7 @@
 use std::process::Output;
 use std::time::Duration;
 
+use order_feed_agent::config::Wanted;
 use order_feed_agent::event::{Event, Handle, Identity, Item, Leased, date};
 use order_feed_agent::journal::{Batch, DeliveryState, Journal, Outbox, Settlement, SqliteJournal};
 use serde_json::Value;
@@ -69,6 +70,8 @@ async fn events_are_listed_and_shown_while_an_agent_holds_the_journal() {
     for sink in ["erp", "file"] {
         journal.resume(sink).await.unwrap();
     }
+    let wanted = Wanted { states: Some(["invoiced".to_owned()].into()), accounts: None };
+    journal.note_wanted("erp", &wanted).await.unwrap();
     let items = vec![leased("1-01", "handling", 1), leased("2-01", "invoiced", 2)];
     journal.append(batch("2026-03-02T21:00:00Z", items)).await.unwrap();
     journal.append(batch("2026-03-05T08:00:00Z", vec![leased("1-01", "invoiced", 3)])).await.unwrap();

@@ -14,6 +14,7 @@ mod logging;
 mod policy_purity;
 mod politeness;
 mod price_notifications;
+mod rotation;
 mod sandbox;
 mod sandbox_faults;
 mod sandbox_oracle;

@@ -24,8 +24,6 @@ enum Does {
     Refuses(u16, Option<u64>),
     /// Takes it after so many seconds.
     Late(u64),
-    /// Wants to be left alone for so many seconds, a moment after as many.
-    LateThrottle(u64, u64),
     Hangs,
 }
 
@@ -108,12 +106,6 @@ impl EventSink for Receiver {
             Does::Late(seconds) => {
                 sleep(Duration::from_secs(seconds)).await;
                 Ok(())
-            }
-            Does::LateThrottle(seconds, hint) => {
-                sleep(Duration::from_secs(seconds)).await;
-                tokio::task::yield_now().await;
-                let retry_after = Some(Duration::from_secs(hint));
-                Err(Refusal { cause: RefusalCause::Status(429), retry_after, answer: None })
             }
             Does::Hangs => std::future::pending().await,
         };
@@ -323,20 +315,6 @@ async fn a_restart_keeps_the_wait_that_the_receiver_asked_for() {
     deliver(&journal, &mended, LIMITS, mended.has_taken(2)).await;
     // The wall of these tests does not go with their time: the whole wait is begun again.
     assert!(started + Duration::from_secs(3_600) <= mended.seen()[0].at);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_while_another_is_recorded_counts_before_anything_is_sent() {
-    let journal = journal(3, 1).await;
-    let started = Instant::now();
-    let receiver = Receiver::new(move |seen| match seen.order.as_str() {
-        "o-0" => Does::Late(1),
-        _ if started + Duration::from_secs(121) <= seen.at => Does::Takes,
-        "o-1" => Does::LateThrottle(1, 120),
-        _ => panic!("{:?} after a wait of 120 s was asked for", seen.at - started),
-    });
-    let limits = Limits { concurrency: 2, ..LIMITS };
-    deliver(&journal, &receiver, limits, receiver.has_taken(3)).await;
 }
 
 #[tokio::test(start_paused = true)]

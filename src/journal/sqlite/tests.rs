@@ -389,3 +389,19 @@ async fn a_dead_letter_ahead_of_the_progress_is_known_after_a_restart() {
     journal.settle("erp", Settlement { seq: 4, states: Vec::new() }).await.unwrap();
     assert_eq!(journal.open_deliveries("erp", 0, 10).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn the_first_sinks_begin_together_at_the_oldest_event_and_a_later_one_at_the_next() {
+    let (_directory, journal) = journal();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    journal.append(batch(0, vec![leased("a", event("1-01", "x", None))])).await.unwrap();
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    assert_eq!(journal.know_sinks(names(&["a", "b"]), now).await.unwrap(), [].into());
+    journal.append(batch(0, vec![leased("b", event("2-01", "x", None))])).await.unwrap();
+    let late = journal.know_sinks(names(&["a", "b", "c"]), now).await.unwrap();
+    assert_eq!(late, [("c".to_owned(), 2)].into());
+    for (sink, seq) in [("a", 0), ("b", 0), ("c", 2)] {
+        let resume = Resume { progress: Progress { seq, mark: None }, n_skipped: 0 };
+        assert_eq!(journal.resume(sink).await.unwrap(), resume, "{sink}");
+    }
+}

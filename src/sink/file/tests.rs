@@ -153,3 +153,6 @@ fn what_is_not_a_regular_file_is_refused() {
     fs::create_dir(&rig.path).unwrap();
     assert!(matches!(rig.attempt(&envelopes(0..1)), Err(SinkError::NotAFile { .. })));
 }
+
+mod rotating;
+mod working;

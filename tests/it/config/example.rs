@@ -73,6 +73,7 @@ fn the_schema_knows_defaults_and_ranges_and_no_null() {
     let (file, webhook, command) =
         (&sinks[0]["properties"], &sinks[1]["properties"], &sinks[2]["properties"]);
     assert_eq!((&file["type"]["const"], &file["mode"]["default"]), (&"file".into(), &"0600".into()));
+    assert_eq!(file["rotate"]["default"], "never");
     assert_eq!(
         (&webhook["type"]["const"], &webhook["concurrency"]["default"]),
         (&"webhook".into(), &4.into())
@@ -109,7 +110,8 @@ fn collect(schema: &Value, path: &str, keys: &mut Vec<String>) {
 }
 
 /// Keys that the example shows without a default.
-const NO_DEFAULT: [&str; 5] = ["states", "accounts", "ca_file", "client_cert", "directory"];
+const NO_DEFAULT: [&str; 7] =
+    ["states", "accounts", "max_bytes", "max_files", "ca_file", "client_cert", "directory"];
 
 fn uncommented_text() -> String {
     EXAMPLE.lines().map(|line| format!("{}\n", uncommented(line))).collect()

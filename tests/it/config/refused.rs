@@ -192,6 +192,18 @@ const WRONG_BESIDE_A_GOOD_ACCOUNT: &[(&str, &[&str])] = &[
     ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmode = \"0700\"", &["sinks.b.mode"]),
     ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmode = \"0066\"", &["sinks.b.mode"]),
     ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nurl = \"x\"", &["sinks.b.url"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nrotate = \"weekly\"", &["sinks.b.rotate"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmax_bytes = 1000000", &["sinks.b.max_bytes"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmax_bytes = \"100B\"", &["sinks.b.max_bytes"]),
+    ("[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nmax_files = 3", &["sinks.b.max_files"]),
+    (
+        "[sinks.b]\ntype = \"file\"\npath = \"DIR/b\"\nrotate = \"daily\"\nmax_files = 0",
+        &["sinks.b.max_files"],
+    ),
+    (
+        "[sinks.b]\ntype = \"file\"\nrotate = \"never\"\nmax_files = 3\npath = \"DIR/b\"",
+        &["sinks.b.max_files"],
+    ),
     ("[sinks.b]\ntype = \"file\"\npath = \"DIR//orders.jsonl\"", &["sinks.orders.path"]),
     ("[sinks.b_c]\ntype = \"file\"\npath = \"DIR/b\"", &["sinks.b_c"]),
     ("[log]\nlevel = \"inffo\"", &["log.level"]),

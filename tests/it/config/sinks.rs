@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use order_feed_agent::policy::rotation::Settings;
+
 use super::{CANARY, Case, Duration, Loaded, SIGNING_SECRET, SinkKind, config, fs, minimal};
-use super::{OsString, PermissionsExt};
+use super::{OsString, PermissionsExt, Rotation};
 
 /// A webhook in the place of the sink; `more` are further keys of it.
 fn webhook(more: &str) -> String {
@@ -221,7 +223,6 @@ fn what_a_sink_of_any_type_wants_is_heard_and_accounts_must_exist() {
         accounts: Some(BTreeSet::from(["off".to_owned()])),
     };
     assert_eq!(wanted(&signed(more)), expected);
-    let file = |more: &str| minimal("").replace("jsonl\"\n", &format!("jsonl\"\n{more}"));
     assert_eq!(wanted(&file(more)), expected);
     let errors =
         case(&file("accounts = [\"my-stroe\"]\n[accounts.b]\nenabled = false\n")).load().unwrap_err();
@@ -248,4 +249,49 @@ fn nothing_secret_of_a_webhook_is_shown() {
     let file = case.path("signing").display().to_string();
     assert_eq!(shown("sinks.orders.signing_secret"), Some(&*format!("*** (file {file})")));
     assert!(settings.iter().all(|setting| !setting.value.contains(CANARY)), "{settings:?}");
+}
+
+/// The file sink `orders` with further keys.
+fn file(more: &str) -> String {
+    minimal("").replace("jsonl\"\n", &format!("jsonl\"\n{more}"))
+}
+
+#[test]
+fn what_is_said_about_rotation_is_heard() {
+    let rotation = |more: &str| {
+        let SinkKind::File(sink) = case(&file(more)).load().unwrap().config.sinks.remove(0).kind else {
+            panic!("no file")
+        };
+        sink.rotation
+    };
+    let settings = |every, max_bytes, max_files| Some(Settings { every, max_bytes, max_files });
+    assert_eq!(rotation(""), None);
+    assert_eq!(rotation("rotate = \"never\"\n"), None);
+    assert_eq!(rotation("rotate = \"hourly\"\n"), settings(Some(Rotation::Hourly), None, None));
+    assert_eq!(rotation("max_bytes = \"1KiB\"\nmax_files = 1\n"), settings(None, Some(1024), Some(1)));
+    assert_eq!(
+        rotation("rotate = \"daily\"\nmax_bytes = \"100 MiB\"\nmax_files = 30\n"),
+        settings(Some(Rotation::Daily), Some(100 << 20), Some(30))
+    );
+}
+
+#[test]
+fn a_sink_is_not_where_another_puts_its_files_aside() {
+    let aside = "orders-2026-11-30T15-59-58.123Z.jsonl";
+    let other = |path: &str| format!("[sinks.b]\ntype = \"file\"\npath = \"DIR/{path}\"\n");
+    let rotating = |path: &str| case(&(file("rotate = \"daily\"\n") + &other(path)));
+    super::refused::assert_refused(&rotating(aside), &["sinks.b.path"]);
+    assert!(rotating(aside).load().unwrap_err().to_string().contains("sinks.orders"));
+    case(&(file("") + &other(aside))).load().unwrap();
+    for path in ["orders-2026-11-30.jsonl", "sub/orders-2026-11-30T15-59-58.123Z.jsonl", "orders.json"] {
+        rotating(path).load().unwrap();
+    }
+}
+
+#[test]
+fn a_file_whose_name_is_too_long_to_be_rotated_is_refused() {
+    let long = |n: usize, more: &str| case(&file(more).replace("orders.jsonl", &"x".repeat(n)));
+    super::refused::assert_refused(&long(231, "rotate = \"daily\"\n"), &["sinks.orders.path"]);
+    long(230, "rotate = \"daily\"\n").load().unwrap();
+    long(231, "").load().unwrap();
 }
