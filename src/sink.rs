@@ -19,6 +19,7 @@ pub use webhook::WebhookSink;
 
 mod command;
 mod file;
+mod secrets;
 mod webhook;
 
 /// An event as a sink receives it.

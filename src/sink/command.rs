@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::{Envelope, EventSink, ProgramError, Refusal};
+use super::{Envelope, EventSink, ProgramError, Refusal, secrets};
 use crate::{config, http};
 
 use group::Group;
@@ -43,9 +43,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// A process that was killed is gone at once, unless the kernel holds it, as on a file server that does not answer.
 const BURIAL: Duration = Duration::from_secs(5);
-
-/// Too short to be taken out of what a program prints.
-const SHORTEST_SECRET: usize = 8;
 
 /// The sink of `type = "command"`.
 pub struct CommandSink {
@@ -183,10 +180,5 @@ fn variables(envelope: &Envelope) -> Vec<(&'static str, Cow<'_, str>)> {
 fn secrets(command: &config::Command) -> Vec<String> {
     let whole = command.env.iter().map(|(_, value)| value.expose());
     let words = whole.clone().flat_map(str::split_whitespace);
-    let mut secrets: Vec<String> = whole.chain(words).map(str::to_owned).collect();
-    secrets.retain(|secret| SHORTEST_SECRET <= secret.len());
-    // A whole one before its parts.
-    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-    secrets.dedup();
-    secrets
+    secrets::in_order(whole.chain(words).map(str::to_owned))
 }

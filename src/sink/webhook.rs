@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Url};
 
-use super::{Envelope, EventSink, Refusal, RefusalCause};
+use super::{Envelope, EventSink, Refusal, RefusalCause, secrets};
 use crate::config::{self, Proxy};
 use crate::http::client::{ClientError, Transport};
 use crate::http::{self, Answer};
@@ -24,9 +24,6 @@ const STRUCTURED: HeaderValue = HeaderValue::from_static("application/cloudevent
 
 /// Whoever does not answer a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A part of a secret that is shorter is too common a word to be taken out of an answer.
-const SHORTEST_SECRET: usize = 8;
 
 /// A part of a path that is shorter is a name; some addresses end in a token instead.
 const SHORTEST_TOKEN: usize = 16;
@@ -125,11 +122,5 @@ fn secrets(webhook: &config::Webhook) -> Vec<String> {
     let values = webhook.url.query_pairs().map(|(_, value)| value.into_owned());
     let segments = webhook.url.path_segments().into_iter().flatten().map(str::to_owned);
     let tokens = segments.filter(|segment| SHORTEST_TOKEN <= segment.len());
-    let all = headers.chain(words).chain(keys).chain(query).chain(values).chain(tokens);
-    let mut secrets: Vec<String> = all.collect();
-    secrets.retain(|secret| SHORTEST_SECRET <= secret.len());
-    // A whole one before its parts.
-    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-    secrets.dedup();
-    secrets
+    secrets::in_order(headers.chain(words).chain(keys).chain(query).chain(values).chain(tokens))
 }
