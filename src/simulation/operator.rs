@@ -70,17 +70,17 @@ pub(super) fn act(world: &World, storage: &Storage, is_running: bool, rng: &mut 
     world.with(|state, _| state.expect(done.map_err(|error| format!("an operator failed: {error}"))));
 }
 
-/// Before the last agent starts: what is dead though the receiver takes it now.
+/// Before the last agent starts: what is dead though the receiver takes it now. What took place when the power went is
+/// known to the journal only.
 pub(super) fn tidy_up(world: &World, storage: &Storage, rng: &mut StdRng) {
     let heals = rng.random_bool(0.3);
+    let deed = if heals { Deed::HealAndRetry } else { Deed::Retry };
     for receiver in 0..world.plan.receivers.len() {
-        let letters = world.with(|state, _| {
-            let mut letters = state.oracle.receivers[receiver].dead_letters();
-            letters.retain(|seq| heals || !state.receivers[receiver].is_poison(*seq));
-            letters
+        let done = records(storage, receiver).and_then(|found| {
+            let mut letters = found.unwrap_or_default().dead_letters();
+            letters.retain(|seq| heals || world.with(|state, _| !state.receivers[receiver].is_poison(*seq)));
+            letters.into_iter().try_for_each(|seq| do_to(world, storage, receiver, seq, deed, false))
         });
-        let deed = if heals { Deed::HealAndRetry } else { Deed::Retry };
-        let done = letters.into_iter().try_for_each(|seq| do_to(world, storage, receiver, seq, deed, false));
         world.with(|state, _| state.expect(done.map_err(|error| format!("an operator failed: {error}"))));
     }
 }

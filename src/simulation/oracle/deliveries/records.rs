@@ -18,6 +18,13 @@ pub(in crate::simulation) struct Records {
     pub(in crate::simulation) states: BTreeMap<i64, Standing>,
 }
 
+impl Records {
+    pub(in crate::simulation) fn dead_letters(&self) -> Vec<i64> {
+        let is_dead = |(_, standing): &(&i64, &Standing)| **standing == Standing::Dead;
+        self.states.iter().filter(is_dead).map(|(seq, _)| *seq).collect()
+    }
+}
+
 impl ReceiverBook {
     /// The agent asks for a record.
     pub(in crate::simulation) fn settling(&mut self, settlement: &Settlement) -> Result<(), String> {
