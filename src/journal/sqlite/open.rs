@@ -110,6 +110,7 @@ pub(in crate::journal) fn visit(path: &Path) -> Result<Connection, JournalError>
     }
     // Nothing that writes: a person looks into the journal most of all when its disk is full.
     reclaim(&connection)
+        .and_then(|()| keep_plans(&connection))
         .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
         .and_then(|()| connection.pragma_update(None, "foreign_keys", true))
         .map_err(sqlite("cannot be set up"))?;
@@ -153,8 +154,15 @@ fn reclaim(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// A statement is planned once, not anew for each value that is bound to it.
+fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(PATIENCE)?;
+    keep_plans(connection)?;
     // Without effect once there is a table; before that it lets pruning give space back.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;

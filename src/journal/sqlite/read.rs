@@ -90,3 +90,26 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         superseded: row.get(9)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::journal::SqliteJournal;
+    use crate::journal::sqlite::open;
+
+    #[test]
+    fn what_is_read_again_and_again_is_planned_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal.db");
+        drop(SqliteJournal::open(&path).unwrap());
+        let connection = open::connect(&path).unwrap();
+        for seq in 1..=10 {
+            entry_at(&connection, seq).unwrap();
+        }
+        let statement = connection.prepare_cached(&format!("{ENTRY} WHERE seq = ?1")).unwrap();
+        assert_eq!(statement.get_status(StatementStatus::Run), 10);
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
+}
