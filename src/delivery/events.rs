@@ -193,6 +193,7 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
         if let Some(settlement) = work.plan.settlement() {
             self.journal.settle(self.name, settlement.clone()).await?;
             work.plan.recorded(&settlement);
+            work.teller.recorded();
         }
         if work.has_new_wait {
             let length = work.plan.quiet_for(Instant::now().into_std());
@@ -259,8 +260,9 @@ impl<J: Outbox + 'static, S: EventSink + 'static> EventWorker<'_, J, S> {
                 work.has_new_wait |= refusal.retry_after.is_some();
                 let jitter = work.rng.random();
                 let consequence = work.plan.refused(in_hand, failed, now.into_std(), jitter);
-                work.teller.refused(&envelope, &refusal, &consequence, now);
-                work.teller.breaker(consequence.transition);
+                let transition = consequence.transition;
+                work.teller.refused(envelope, refusal, consequence, now);
+                work.teller.breaker(transition);
             }
             Attempted::Unread(error) => {
                 work.plan.not_tried(in_hand, now.into_std());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::journal::JournalError;
+use crate::journal::{JournalError, Tries};
 use crate::observe::logging::ErrorChain;
 use crate::observe::thinning::Thinning;
 use crate::policy::breaker::Transition;
@@ -20,11 +20,24 @@ pub(super) struct Teller {
     failures: Thinning<Option<u16>>,
     /// Said once, however many trials fail.
     is_circuit_open: bool,
+    /// Dead letters that the journal does not have yet: no more than were in hand at once.
+    unrecorded: Vec<DeadLetter>,
+}
+
+struct DeadLetter {
+    envelope: Envelope,
+    refusal: Refusal,
+    tries: Tries,
 }
 
 impl Teller {
     pub(super) fn new(sink: &str) -> Self {
-        Self { sink: sink.to_owned(), failures: Thinning::default(), is_circuit_open: false }
+        Self {
+            sink: sink.to_owned(),
+            failures: Thinning::default(),
+            is_circuit_open: false,
+            unrecorded: Vec::new(),
+        }
     }
 
     /// Every event that failed is delivered by now, or a dead letter.
@@ -40,34 +53,42 @@ impl Teller {
         }
     }
 
+    /// Tells of a retry; of a dead letter once it is [recorded](Self::recorded).
     pub(super) fn refused(
         &mut self,
-        envelope: &Envelope,
-        refusal: &Refusal,
-        consequence: &Consequence,
+        envelope: Envelope,
+        refusal: Refusal,
+        consequence: Consequence,
         now: Instant,
     ) {
-        let status = match refusal.cause {
-            RefusalCause::Status(status) => Some(status),
-            RefusalCause::NoAnswer(_) | RefusalCause::Program(_) => None,
-        };
-        let times = self.failures.note(status, now);
+        let times = self.failures.note(status(&refusal), now);
         let (sink, answer) = (self.sink.as_str(), refusal.answer.as_deref());
         let (id, order) = (envelope.id.as_str(), envelope.order_id.as_str());
-        let (attempts, failures) = (consequence.tries.attempts, consequence.tries.failures);
+        let Tries { attempts, failures, last: _ } = consequence.tries;
         match consequence.next {
-            Next::DeadLetter => error!(
-                event = "delivery.dead_lettered", sink, id, order, status, attempts, failures, answer, error = %ErrorChain(&refusal.cause),
-                "event is set aside: see `order-feed-agent dead-letters list`"
-            ),
+            Next::DeadLetter => {
+                self.unrecorded.push(DeadLetter { envelope, refusal, tries: consequence.tries });
+            }
             Next::Retry(wait) => {
                 let Some(times) = times else { return };
                 warn!(
-                    event = "delivery.failed", sink, id, order, status, attempts, failures, answer, times,
+                    event = "delivery.failed", sink, id, order, status = status(&refusal), attempts, failures, answer, times,
                     wait_ms = wait.as_millis() as u64, retry_after_s = refusal.retry_after.map(|wait| wait.as_secs()),
                     outcome = "retry", error = %ErrorChain(&refusal.cause), "event was not delivered and is tried again"
                 );
             }
+        }
+    }
+
+    /// The journal has all that was told here: who reads of a dead letter finds it.
+    pub(super) fn recorded(&mut self) {
+        for DeadLetter { envelope, refusal, tries } in self.unrecorded.drain(..) {
+            error!(
+                event = "delivery.dead_lettered", sink = self.sink, id = envelope.id, order = envelope.order_id,
+                status = status(&refusal), attempts = tries.attempts, failures = tries.failures,
+                answer = refusal.answer, error = %ErrorChain(&refusal.cause),
+                "event is set aside: see `order-feed-agent dead-letters list`"
+            );
         }
     }
 
@@ -122,5 +143,13 @@ impl Teller {
             event = "journal.blocked", sink = self.sink, error = %ErrorChain(error),
             "the last deliveries are not recorded: they are made again at the next start"
         );
+    }
+}
+
+/// Of the answer; `None` where there was none.
+fn status(refusal: &Refusal) -> Option<u16> {
+    match refusal.cause {
+        RefusalCause::Status(status) => Some(status),
+        RefusalCause::NoAnswer(_) | RefusalCause::Program(_) => None,
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use order_feed_agent::sandbox::Options;
@@ -138,17 +139,26 @@ async fn a_tenth_of_refusals_costs_neither_an_event_nor_the_order() {
 async fn a_dead_letter_is_listed_and_retried_beside_the_running_agent() {
     let (_sandbox, address) = sandbox(Options { count: 5, rate: 20.0, ..Options::default() }).await;
     let (refused, is_mended) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let journal: Arc<OnceLock<PathBuf>> = Arc::default();
     let minds = {
-        let (refused, is_mended) = (Arc::clone(&refused), Arc::clone(&is_mended));
+        let (refused, is_mended, journal) =
+            (Arc::clone(&refused), Arc::clone(&is_mended), Arc::clone(&journal));
         move |came: &Came| {
             // The first event ever is one that the receiver cannot take.
             let is_it = *refused.lock().unwrap().get_or_insert_with(|| came.id.clone()) == came.id;
-            if is_it && !is_mended.load(Ordering::Relaxed) { 422 } else { 204 }
+            if is_it && !is_mended.load(Ordering::Relaxed) {
+                // What is said of it before it is recorded would be wrong for a while.
+                keep_from_writing(journal.wait().clone(), Duration::from_millis(300));
+                422
+            } else {
+                204
+            }
         }
     };
     let receiver = Receiver::serve(ANYWHERE.into(), minds).await;
     let place =
         Workplace::new(&format!("http://{address}"), &webhook(receiver.address, "max_attempts = 2\n"));
+    journal.set(place.journal()).unwrap();
     let mut agent = place.start();
     let record = agent.wait_for("delivery.dead_lettered", |_| true).await;
     let id = refused.lock().unwrap().clone().unwrap();
@@ -173,4 +183,14 @@ async fn command(place: &Workplace, arguments: &[&str]) -> String {
     let output = Command::new(BINARY).arg("-c").arg(place.config()).args(arguments).output().await.unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Nobody else writes into the journal for so long.
+fn keep_from_writing(journal: PathBuf, length: Duration) {
+    let connection = rusqlite::Connection::open(journal).unwrap();
+    connection.execute_batch("PRAGMA busy_timeout = 10000; BEGIN IMMEDIATE").unwrap();
+    std::thread::spawn(move || {
+        std::thread::sleep(length);
+        connection.execute_batch("ROLLBACK").unwrap();
+    });
 }
