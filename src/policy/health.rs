@@ -21,10 +21,34 @@ pub struct Health {
     /// Which orders failed since the last success. One order that fails again and again says nothing of the sink.
     failing: HashSet<u64>,
     n_successes: u64,
-    /// The last result, and the last one of another order than that.
-    last: Option<(u64, bool)>,
-    before: Option<(u64, bool)>,
+    /// Successes by their number.
+    successes: Latest<u64>,
+    /// Whether it went well.
+    results: Latest<bool>,
     quiet_until: Option<Instant>,
+}
+
+/// The last of something by order, and the last one of another order than that.
+#[derive(Debug, Clone, Copy)]
+struct Latest<T> {
+    last: Option<(u64, T)>,
+    before: Option<(u64, T)>,
+}
+
+impl<T: Copy> Latest<T> {
+    const NONE: Self = Self { last: None, before: None };
+
+    fn note(&mut self, order: u64, what: T) {
+        if self.last.is_some_and(|(last, _)| last != order) {
+            self.before = self.last;
+        }
+        self.last = Some((order, what));
+    }
+
+    fn of_another_than(&self, order: u64) -> Option<T> {
+        let of_another = self.last.filter(|(last, _)| *last != order).or(self.before);
+        of_another.map(|(_, what)| what)
+    }
 }
 
 impl Health {
@@ -34,8 +58,8 @@ impl Health {
             breaker: Breaker::new(breaker),
             failing: HashSet::new(),
             n_successes: 0,
-            last: None,
-            before: None,
+            successes: Latest::NONE,
+            results: Latest::NONE,
             quiet_until: None,
         }
     }
@@ -69,31 +93,31 @@ impl Health {
     }
 
     /// Whether a failed attempt at an event of `order` counts against the event: only if the sink takes others.
-    /// `seen` is [`Health::n_successes`] as it was at the event's last attempt; until this one its order waited, so every
-    /// success since is another order's. For a first attempt the last that is known of another order decides.
+    /// `seen` is [`Health::n_successes`] as it was at the event's last attempt; an earlier event of its own order, a dead
+    /// letter that was retried, may have gone well since. For a first attempt the last that is known of another order
+    /// decides.
     pub fn counts(&self, order: u64, fault: Fault, seen: Option<u64>) -> bool {
-        let of_another = match self.last {
-            Some((last, _)) if last == order => self.before,
-            last => last,
-        };
         match (fault, seen) {
             (Fault::Sink, _) => false,
-            (Fault::Unclear, Some(seen)) => seen < self.n_successes,
-            (Fault::Unclear, None) => of_another.is_some_and(|(_, went_well)| went_well),
+            (Fault::Unclear, Some(seen)) => {
+                self.successes.of_another_than(order).is_some_and(|nth| seen < nth)
+            }
+            (Fault::Unclear, None) => self.results.of_another_than(order).unwrap_or(false),
         }
     }
 
     pub fn succeeded(&mut self, permit: Permit, order: u64, now: Instant) -> Option<Transition> {
         self.n_successes += 1;
+        self.successes.note(order, self.n_successes);
         self.failing.clear();
-        self.note(order, true);
+        self.results.note(order, true);
         self.breaker.settle(permit, now, Verdict::Success)
     }
 
     /// Several different orders that fail in a row open the breaker.
     pub fn failed(&mut self, permit: Permit, order: u64, now: Instant) -> Option<Transition> {
         let is_another = self.failing.insert(order);
-        self.note(order, false);
+        self.results.note(order, false);
         // The one trial of a breaker that is half open decides, whoever's it is.
         let decides = is_another || permit.is_trial();
         let transition =
@@ -107,13 +131,6 @@ impl Health {
     /// Takes back the permit of an attempt that was not made.
     pub fn not_tried(&mut self, permit: Permit, now: Instant) {
         self.breaker.settle(permit, now, Verdict::Neutral);
-    }
-
-    fn note(&mut self, order: u64, went_well: bool) {
-        if self.last.is_some_and(|(last, _)| last != order) {
-            self.before = self.last;
-        }
-        self.last = Some((order, went_well));
     }
 }
 
@@ -183,6 +200,19 @@ mod tests {
         attempt(&mut health, now, 3, true);
         assert!(health.counts(1, Fault::Unclear, Some(seen)));
         assert!(!health.counts(1, Fault::Sink, Some(seen)));
+    }
+
+    #[test]
+    fn a_retried_event_of_the_same_order_that_goes_well_says_nothing_of_the_others() {
+        let (mut health, now) = (Health::new(SETTINGS), start());
+        attempt(&mut health, now, 2, true);
+        attempt(&mut health, now, 1, false);
+        let seen = health.n_successes();
+        attempt(&mut health, now, 1, true);
+        assert!(!health.counts(1, Fault::Unclear, Some(seen)));
+        attempt(&mut health, now, 2, true);
+        attempt(&mut health, now, 1, true);
+        assert!(health.counts(1, Fault::Unclear, Some(seen)));
     }
 
     #[test]
