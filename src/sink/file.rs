@@ -168,7 +168,7 @@ fn n_fitting(envelopes: &[Envelope], tail: &Tail, room: u64) -> usize {
 fn n_at_least(envelopes: &[Envelope], tail: &Tail) -> usize {
     let n_whole = match tail.end {
         End::Line(_) => envelopes.iter().take_while(|envelope| tail.holds(envelope)).count(),
-        End::Newline | End::ForeignLine => 0,
+        End::Newline | End::WithoutNewline => 0,
     };
     n_whole + 1
 }
@@ -183,7 +183,7 @@ fn missing(envelopes: &[Envelope], tail: &Tail) -> Vec<u8> {
     match &tail.end {
         End::Newline => text,
         End::Line(begun) if text.starts_with(begun) => text.split_off(begun.len()),
-        End::Line(_) | End::ForeignLine => [b"\n", text.as_slice()].concat(),
+        End::Line(_) | End::WithoutNewline => [b"\n", text.as_slice()].concat(),
     }
 }
 

@@ -21,8 +21,8 @@ pub(super) struct Tail {
 /// How the file ends.
 pub(super) enum End {
     Newline,
-    /// In a line that was begun before the mark, so by somebody else.
-    ForeignLine,
+    /// In a line that lacks nothing but its end: one that was begun before the mark, so by somebody else, or a whole one.
+    WithoutNewline,
     /// In a line that was begun behind the mark, with what stands of it.
     Line(Vec<u8>),
 }
@@ -41,11 +41,13 @@ impl Tail {
             }
             let begun_at = position;
             position += line.len() as u64;
+            let whole = id(&line).filter(|id| wanted.contains(id.as_ref())).map(Cow::into_owned);
+            let is_whole = whole.is_some();
+            tail.ids.extend(whole);
             tail.end = if line.ends_with(b"\n") {
-                tail.ids.extend(id(&line).filter(|id| wanted.contains(id.as_ref())).map(Cow::into_owned));
                 End::Newline
-            } else if begun_at < offset {
-                End::ForeignLine
+            } else if is_whole || begun_at < offset {
+                End::WithoutNewline
             } else {
                 End::Line(line)
             };

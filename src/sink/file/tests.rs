@@ -92,6 +92,19 @@ fn after_a_crash_at_any_byte_every_line_is_there_once() {
 }
 
 #[test]
+fn a_line_that_lacks_only_its_newline_is_not_written_again_though_it_would_say_more_now() {
+    let mut rig = Rig::new();
+    rig.deliver(&envelopes(0..1));
+    let mut file = OpenOptions::new().append(true).open(&rig.path).unwrap();
+    write!(file, "{}", envelopes(1..2)[0].line).unwrap();
+    let mut rest = envelopes(1..3);
+    // As when a newer change of the order came meanwhile.
+    rest[0].line = rest[0].line.replacen('{', "{\"superseded\":true,", 1);
+    rig.deliver(&rest);
+    assert_eq!(rig.lines(), lines(&envelopes(0..3)));
+}
+
+#[test]
 fn a_foreign_line_without_an_end_gets_a_newline() {
     for foreign in ["hand-written", "{", "{\"id\":\"id-0\"", "{\"id\":\"id-0\",\"state\":\"other"] {
         let mut rig = Rig::new();
