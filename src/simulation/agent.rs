@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::coverage::Met;
 use super::disk::Medium;
+use super::inline;
 use super::journal::{Shared, SimulatedJournal, User};
 use super::operator;
 use super::plan::{GRACE, REQUEST_TIMEOUT};
@@ -67,6 +68,10 @@ impl Agent {
     ) -> Result<Self, JournalError> {
         let crash = CancellationToken::new();
         let journal = Arc::new(Shared::open(world, storage, crash.clone())?);
+        let sinks = (0..world.plan.n_sinks).map(sink_name);
+        let receivers = (0..world.plan.receivers.len()).map(operator::name);
+        // As the agent does it, before anything is received: all of them begin with the first event.
+        inline::to_its_end(journal.inner.know_sinks(sinks.chain(receivers).collect(), world.wall.now()))?;
         note_records(world, storage);
         let mut agent = Self {
             world: Arc::clone(world),
@@ -238,7 +243,7 @@ impl Agent {
             crash: self.crash.clone(),
         };
         self.sinks.spawn(async move {
-            let name = format!("sink-{sink}");
+            let name = sink_name(sink);
             let worker = delivery::LineWorker {
                 name: &name,
                 wanted: config::Wanted::default(),
@@ -301,4 +306,8 @@ fn tear_sink(world: &World, storage: &Storage, sink: usize, share: f64) {
         state.trace.note(at, Step::Torn { medium: Medium::Sink(sink), n_bytes });
         state.expect(torn.map_err(|error| format!("the simulation's storage failed: {error}")));
     });
+}
+
+fn sink_name(sink: usize) -> String {
+    format!("sink-{sink}")
 }
